@@ -82,7 +82,7 @@ CHEAP = {"privacy.noise.schedule": {"kind": "constant"}, "evaluation.every": 5}
 
 def rounds() -> None:
     """The demo's study with the same files: in one process, on a rank a node, and as sites."""
-    print("\nmodel | simulator | ranks over gloo | sites | sites, durable off    (milliseconds of a round)")
+    print("\nmodel | simulator | ranks over gloo | sites    (milliseconds of a round)")
     for label, model in MODELS.items():
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
@@ -91,8 +91,7 @@ def rounds() -> None:
                 for seconds in (
                     run_alone(folder / "simulator", model, "simulator"),
                     run_alone(folder / "ranks", model, "processes"),
-                    run_sites(folder / "sites", model, durable=True),
-                    run_sites(folder / "quick", model, durable=False),
+                    run_sites(folder / "sites", model),
                 )
             ]
         print(" | ".join([label, *found]), flush=True)
@@ -118,14 +117,11 @@ def run_alone(folder: Path, model: dict[str, Any], runtime: str) -> float:
     return a_round(folder / "run")
 
 
-def run_sites(folder: Path, model: dict[str, Any], *, durable: bool) -> float:
+def run_sites(folder: Path, model: dict[str, Any]) -> float:
     """`gossamer peer run` at every site, messages without ticks."""
     folder.mkdir()
     names = NAMES[:SITES]
     study = prepare(folder, names, ROUNDS, deadline=30.0, tick=0.0, changes={**CHEAP, **model})
-    for name in names if not durable else ():
-        site = folder / name / "site.toml"
-        site.write_text(site.read_text().replace('durable = "on"', 'durable = "off"'))
     children = [start(folder, study, name, wait=120) for name in names]
     assert [child.wait(600) for child in children] == [0] * SITES
     return max(a_round(folder / name / "part" / "run") for name in names)

@@ -26,8 +26,7 @@ from gossamer.arguments import (
     SomeRecipe,
     Version,
 )
-from gossamer.consortium.commands import pki_app, study_app
-from gossamer.consortium.peer_commands import peer_app, relay
+from gossamer.consortium.commands import peer_app, pki_app, relay, study_app
 from gossamer.errors import StoppedError, UserError
 
 app = typer.Typer(

@@ -11,9 +11,8 @@ from tests.support.consortia import RECIPE, Clock, on_disk, rows
 from tests.support.peer_studies import study_of_two
 
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.formats import now
-from gossamer.consortium.packing import pack
-from gossamer.consortium.study import Study
+from gossamer.consortium.files import now
+from gossamer.consortium.study import Study, pack
 
 
 @pytest.fixture(scope="module")

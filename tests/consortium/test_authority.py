@@ -14,7 +14,8 @@ from cryptography.x509.oid import NameOID
 from tests.support.consortia import START
 
 from gossamer.consortium import authority as ca
-from gossamer.consortium.formats import now
+from gossamer.consortium import files
+from gossamer.consortium.files import now
 from gossamer.errors import UserError
 
 NORTH, SOUTH = ca.make_authority("north", START), ca.make_authority("south", START)
@@ -198,15 +199,23 @@ def test_a_request_proves_the_key_and_the_name() -> None:
         ca.requested_key(ca.signing_request(other, "north", "mercy"), "north", "mercy")
 
 
-def test_keys_of_another_kind_are_refused_by_name() -> None:
-    site, own = ca.private_pem(KEY), ca.private_pem(NORTH.key)
-    assert ca.public_bytes(ca.read_site_key(site, "site.key")) == ca.public_bytes(KEY)
-    with pytest.raises(UserError, match=r"authority\.key is not a site's key"):
-        ca.read_site_key(own, "authority.key")
-    with pytest.raises(UserError, match=r"site\.key is not an authority's key"):
-        ca.read_authority_key(site, "site.key")
-    with pytest.raises(UserError, match="not a private key in PEM"):
-        ca.read_site_key(b"nothing", "site.key")
+def test_keys_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
+    for name, content in (
+        ("site", ca.private_pem(KEY)),
+        ("authority", ca.private_pem(NORTH.key)),
+        ("no", b"nothing"),
+    ):
+        files.write(tmp_path / name, content, 0o600)
+    site, curve = (
+        ca.read_private_key(tmp_path / "site", ec.EllipticCurvePrivateKey),
+        "EllipticCurvePrivateKey",
+    )
+    assert ca.public_bytes(site) == ca.public_bytes(KEY)
+    for name in ("authority", "no"):
+        with pytest.raises(UserError, match=f"{name} is not a private key in PEM of the kind {curve}"):
+            ca.read_private_key(tmp_path / name, ec.EllipticCurvePrivateKey)
+    with pytest.raises(UserError, match="site is not a private key in PEM of the kind Ed25519"):
+        ca.read_private_key(tmp_path / "site", Ed25519PrivateKey)
 
 
 def test_the_mark_of_a_key_is_short_and_its_own() -> None:

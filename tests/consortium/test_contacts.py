@@ -53,7 +53,7 @@ def test_a_share_is_taken_and_its_sender_heard() -> None:
     assert found.refusals.count == 0
     assert found["b"].heard == Place(5, 0)
     assert found["b"].passed is None  # nothing but the parcel itself
-    assert len(found._mass.inbox) == 1
+    assert len(found.mass.inbox) == 1
     assert found.reaches("b")
     assert not found.reaches("c")  # never heard: its share is kept
 
@@ -68,7 +68,7 @@ def test_who_is_in_a_later_epoch_is_not_waited_for_and_nothing_of_it_is_used() -
     assert found.is_away("b")
     assert not found.is_expected("b")
     assert not found.reaches("b")
-    assert len(found._mass.inbox) == 1
+    assert len(found.mass.inbox) == 1
     joins = changed(SHARED, kind="ask", sender="eve", epoch=7, content=(), following=0)
     found.handle(Arrival("eve", joins.pack()))  # it waits for its epoch: nothing is wrong with that
     assert found.refusals.count == 0
@@ -85,7 +85,7 @@ def test_a_site_that_the_roster_has_no_longer_is_down(monkeypatch: pytest.Monkey
     found = contacts()
     found.handle(Arrival("b", SHARED.pack()))
     assert found.states() == {"b": "up", "c": "up"}
-    monkeypatch.setattr(found._links, "states", lambda: {"c": "up"})
+    monkeypatch.setattr(found.links, "states", lambda: {"c": "up"})
     assert found.states() == {"b": "down", "c": "up"}
     assert found.is_away("b")
     assert not found.reaches("b")
@@ -115,7 +115,7 @@ def test_what_is_refused_is_logged_in_one_sentence_and_not_used(
     assert len(caplog.messages) == 1
     assert why in caplog.messages[0]
     assert "\n" not in caplog.messages[0]
-    assert found._mass.inbox == []
+    assert found.mass.inbox == []
     assert found["b"].heard is None
 
 
@@ -127,8 +127,8 @@ def test_garbage_is_refused_or_is_what_a_member_could_have_sent() -> None:
         found.handle(Arrival("b", mutated(raw, pick)[: pick.choice((len(raw), pick.randrange(len(raw))))]))
     logging.getLogger("gossamer.peers").setLevel(logging.NOTSET)
     assert found.refusals.count > 1000
-    assert len(found._mass.inbox) <= MAX_WAITING
-    for parcel in found._mass.inbox:
+    assert len(found.mass.inbox) <= MAX_WAITING
+    for parcel in found.mass.inbox:
         assert 0 < float(parcel.content[1]) <= 3
         assert bool(parcel.content[0].isfinite().all())
 
@@ -153,7 +153,7 @@ def test_a_million_fuzzed_frames_leave_memory_and_log_bounded(tmp_path: Path) ->
     finally:
         log.removeHandler(file)
         file.close()
-    assert len(found._mass.inbox) <= MAX_WAITING  # of one sender, whatever it sends
+    assert len(found.mass.inbox) <= MAX_WAITING  # of one sender, whatever it sends
     assert seen[1] - seen[0] < 8e6
     assert len((tmp_path / "log").read_text().splitlines()) < 1000
 
@@ -162,7 +162,7 @@ def test_a_newer_epoch_is_no_fault_and_not_used() -> None:
     found = contacts()
     found.handle(Arrival("b", changed(SHARED, epoch=2).pack()))
     assert found.refusals.count == 0
-    assert found._mass.inbox == []
+    assert found.mass.inbox == []
     assert found["b"].drained
 
 
@@ -171,10 +171,10 @@ def test_parcels_of_an_exchange_that_has_not_begun_wait_in_a_bounded_place() -> 
     for number in range(9):
         made = changed(SHARED, channel=2, sequence=number, following=number + 1)
         found.handle(Arrival("b", made.pack()))
-    assert found._mass.inbox == []
+    assert found.mass.inbox == []
     assert len(found["b"].early) == 4
     found.open_channel(2, LAYOUT)
-    assert [parcel.sequence for parcel in found._mass.inbox] == [5, 6, 7, 8]  # the others will come again
+    assert [parcel.sequence for parcel in found.mass.inbox] == [5, 6, 7, 8]  # the others will come again
 
 
 def test_offers_of_the_past_are_ignored_and_those_of_the_future_bounded() -> None:
@@ -210,10 +210,9 @@ def test_a_million_refusals_are_a_few_lines(caplog: pytest.LogCaptureFixture) ->
         now[0] += _LOG_INTERVAL
         refusals.add("eve", "it holds NaN")
     assert refusals.count == 10_002
-    assert len(caplog.messages) == _LOGGED + 1 + 1 + 2
-    assert caplog.messages[_LOGGED] == "further refused frames of eve are not logged for a minute"
-    assert caplog.messages[-3:] == [
+    assert len(caplog.messages) == _LOGGED + 2
+    assert caplog.messages[_LOGGED - 1].endswith("further ones are not logged for a minute")
+    assert caplog.messages[-2:] == [
         "a frame of bob was refused: its weight is 0",
-        f"{10_000 - _LOGGED} more frames of eve were refused",
         "a frame of eve was refused: it holds NaN",
     ]

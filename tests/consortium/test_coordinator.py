@@ -59,7 +59,7 @@ def test_invite_join_approve(north: Coordinator, tmp_path: Path) -> None:
     assert list(made.members()) == ["mercy"]
     assert len(mark) == 19
     assert north.roster().content == made.content
-    assert sorted(os.listdir(north.folder)) == ["authority.crt", "authority.key", "north.roster"]
+    assert sorted(os.listdir(north.folder)) == ["authority.key", "north.roster"]
 
 
 def test_an_invite_is_good_once(north: Coordinator, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_who_revoked_a_site_goes_on_without_it(tmp_path: Path, clock: Clock) -> 
     made = north.revoke("mercy", 40)
     assert list(made.members()) == ["clinic"]
     assert made.site("mercy").revoked
-    with pytest.raises(UserError, match="mercy has left north already, in roster 4"):
+    with pytest.raises(UserError, match="mercy has left already, in roster 4"):
         north.revoke("mercy")
-    with pytest.raises(UserError, match=r"mercy has left north.*pki invite mercy"):
+    with pytest.raises(UserError, match=r"mercy has left; .*pki invite mercy"):
         north.renew(["mercy"])
     with pytest.raises(UserError, match="is no site of north"):
         north.revoke("lab")
@@ -126,7 +126,7 @@ def test_a_site_that_leaves_can_still_be_revoked(tmp_path: Path) -> None:
     north = on_disk(tmp_path, "clinic", "mercy")
     since = north.roster().version
     assert list(north.leave("mercy", 40).members(since=since)) == ["clinic", "mercy"]
-    with pytest.raises(UserError, match="has left north already"):
+    with pytest.raises(UserError, match="has left already"):
         north.leave("mercy", 50)
     made = north.revoke("mercy")
     assert list(made.members(since=since)) == ["clinic"]
@@ -157,7 +157,7 @@ def test_renewal_is_for_the_same_keys_and_only_where_it_is_time(tmp_path: Path, 
         assert made.members()[site].public_key == before.members()[site].public_key
         assert made.members()[site].fingerprint != before.members()[site].fingerprint
     accepted(tmp_path / "mercy", north, clock)
-    assert Site.read(tmp_path / "mercy").certificate_file.read_text() == made.site("mercy").certificate
+    assert Site.read(tmp_path / "mercy").roster().content == made.content
     assert north.renew(["mercy"])[1] == ["mercy"]
 
 
@@ -167,11 +167,8 @@ def test_keys_that_lie_open_or_do_not_fit_are_refused(north: Coordinator, tmp_pa
     with pytest.raises(UserError, match="can be read by others"):
         Coordinator(north.folder)
     (north.folder / "authority.key").chmod(0o600)
-    (north.folder / "authority.crt").write_bytes((other.folder / "authority.crt").read_bytes())
-    with pytest.raises(UserError, match="is not the key of"):
-        Coordinator(north.folder)
-    (north.folder / "authority.crt").write_bytes(b"nothing")
-    with pytest.raises(UserError, match="it is not a certificate"):
+    north.roster_file.write_bytes(other.roster_file.read_bytes())
+    with pytest.raises(UserError, match="is not the key that signed"):
         Coordinator(north.folder)
 
 
@@ -181,7 +178,7 @@ def test_a_roster_that_was_changed_on_disk_is_not_built_upon(north: Coordinator)
     with pytest.raises(UserError, match="not what the consortium's authority signed"):
         north.revoke("mercy")
     path.unlink()
-    with pytest.raises(UserError, match=r"one file that ends in \.roster, and has 0"):
+    with pytest.raises(UserError, match=r"and has 0"):
         north.roster()
 
 

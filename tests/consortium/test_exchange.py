@@ -25,7 +25,6 @@ from gossamer.consortium.contacts import Pace
 from gossamer.consortium.exchange import Epoch, PeerExchange
 from gossamer.consortium.journal import Journal
 from gossamer.consortium.mass import Mass
-from gossamer.consortium.rules import rule_of
 from gossamer.errors import UserError
 from gossamer.runtime.loop import run
 from gossamer.runtime.simulator import SimulatedExchange
@@ -332,9 +331,9 @@ def site(
     name: str, epoch: Epoch, network: Network, algorithm: Any = PUSH_SUM, disk: Any = None, **more: Any
 ) -> PeerExchange:
     return PeerExchange(
-        name=name, study=STUDY, epoch=epoch, rule=rule_of(algorithm), links=network.links(name),
+        name=name, study=STUDY, epoch=epoch, algorithm=algorithm, links=network.links(name),
         journal=Journal(disk or MemoryStorage()), pace=Pace(patience=5, deadline=0.5), clock=network.clock, incarnation=1,
-        model=algorithm.model, **{"initial": algorithm.init(torch.zeros(1, 3)), **more},
+        **{"initial": algorithm.init(torch.zeros(1, 3)), **more},
     )  # fmt: skip
 
 

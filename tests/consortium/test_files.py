@@ -12,7 +12,7 @@ from gossamer.errors import UserError
 def test_a_private_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        files.write_new(tmp_path / "key", b"secret", 0o600)
+        files.write(tmp_path / "key", b"secret", 0o600, new=True)
     finally:
         os.umask(before)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
@@ -21,16 +21,16 @@ def test_a_private_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    files.write_new(tmp_path / "key", b"secret", 0o600)
+    files.write(tmp_path / "key", b"secret", 0o600, new=True)
     (tmp_path / "key").chmod(mode)
     with pytest.raises(UserError, match="can be read by others"):
         files.read_private(tmp_path / "key")
 
 
 def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
-    files.write_new(tmp_path / "a", b"1")
+    files.write(tmp_path / "a", b"1", new=True)
     with pytest.raises(UserError, match="exists and is not overwritten"):
-        files.write_new(tmp_path / "a", b"2")
+        files.write(tmp_path / "a", b"2", new=True)
     assert (tmp_path / "a").read_bytes() == b"1"
     assert os.listdir(tmp_path) == ["a"]  # and nothing is left behind
 

@@ -469,6 +469,24 @@ def test_a_site_that_comes_back_takes_the_place_of_its_old_connection(opened: Op
     talk(after, listener)
 
 
+def test_a_site_that_comes_back_and_dials_is_taken_in_though_its_old_connection_was_dialled(
+    opened: Opened,
+) -> None:
+    """The same where the first by name had dialled: it must not refuse the second in favour of a dead connection."""
+    before = opened(B, member(A), listen=True)
+    chaos = opened.chaos(before.port)
+    patient = dataclasses.replace(QUICK, handshake=1.0, unanswered=120)
+    first = opened(A, place(B, chaos.port), listen=True, timeouts=patient)
+    assert wait_up(first, soon())
+    assert wait_up(before, soon())
+    time.sleep(1.1)  # both did not dial at once
+    chaos.frozen = True
+    before.close()
+    after = opened(B, place(A, first.port), listen=True)
+    assert wait_up(after, soon(10.0))
+    talk(first, after)
+
+
 # Bad networks
 
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.consortia import START
 
-from gossamer.consortium.authority import make_site_key, public_bytes
-from gossamer.consortium.formats import stamp, write_signed
-from gossamer.consortium.invite import Invite, read_request, write_request
+from gossamer.consortium.authority import Invite, make_site_key, public_bytes, read_request, write_request
+from gossamer.consortium.files import stamp, write_signed
 from gossamer.errors import UserError
 
 KEY = make_site_key()
@@ -44,15 +43,15 @@ def test_no_other_text_is_an_invite(place: int, put: str, cut: int) -> None:
 
 
 def test_an_invite_ends() -> None:
-    INVITE.refuse_expired(START + timedelta(days=6, hours=23))
+    INVITE.check_expiry(START + timedelta(days=6, hours=23))
     with pytest.raises(UserError, match="ended on 8 March 2026"):
-        INVITE.refuse_expired(START + timedelta(days=7))
+        INVITE.check_expiry(START + timedelta(days=7))
 
 
 def test_a_request_says_who_asks_for_what() -> None:
     found = read_request(REQUEST, INVITE, "a file")
     assert (found.site, found.address, found.records) == ("mercy", "mercy.example.org:7443", 1200)
-    assert public_bytes(found.key) == public_bytes(KEY)
+    assert public_bytes(found.key()) == public_bytes(KEY)
     assert INVITE.secret.encode() not in REQUEST
 
 

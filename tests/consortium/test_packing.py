@@ -6,9 +6,8 @@ import pytest
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk
 
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.formats import now
-from gossamer.consortium.packing import pack
-from gossamer.consortium.study import Study
+from gossamer.consortium.files import now
+from gossamer.consortium.study import Study, pack
 from gossamer.errors import UserError
 
 
@@ -16,8 +15,8 @@ def test_without_test_rows_the_columns_must_be_named(north: Coordinator, tmp_pat
     with pytest.raises(UserError, match=r"data\.test is not set"):
         pack(north, RECIPE, out=tmp_path / "a.study")
     made, _, _ = pack(north, RECIPE, {"data.features": ["a", "b"]}, out=tmp_path / "a.study")
-    assert made.body.test is None
-    assert made.body.model.parameters == 6
+    assert made.test is None
+    assert made.model.parameters == 6
 
 
 def test_declared_columns_are_part_of_what_is_signed(north: Coordinator, tmp_path: Path) -> None:
@@ -27,9 +26,9 @@ def test_declared_columns_are_part_of_what_is_signed(north: Coordinator, tmp_pat
     again = Study.of(made.content, "a.study").config.data
     assert list(again.schema or {}) == ["b", "a"]
     assert again.features is None
-    assert made.body.model.parameters == 2 * (4 + 1)
+    assert made.model.parameters == 2 * (4 + 1)
     wider, _, _ = pack(north, RECIPE, {"data.columns": {**columns, "a": [0, 11]}}, out=tmp_path / "b.study")
-    assert wider.body.recipe != made.body.recipe
+    assert wider.recipe != made.recipe
 
 
 def test_a_recipe_with_owners_becomes_a_file_per_site(north: Coordinator, tmp_path: Path) -> None:
@@ -48,7 +47,7 @@ def test_what_is_refused_writes_nothing(north: Coordinator, tmp_path: Path) -> N
     ):
         with pytest.raises(UserError, match=why):
             pack(north, RECIPE, changes)
-    with pytest.raises(UserError, match="--deadline = 0"):
+    with pytest.raises(UserError, match="deadline = 0"):
         pack(north, RECIPE, {"data.features": ["a"]}, deadline=0)
     assert sorted(north.folder.iterdir()) == before
 

@@ -21,7 +21,7 @@ from gossamer.errors import UserError
 
 SLOW = 20.0
 SECRET = "a secret of the relay, long enough to be one"
-HASTY = Limits(splices=4, unproven=3, patience=1.0, beat=0.2, idle=1.0)
+HASTY = Limits(splices=4, unproven=3, patience=1.0, idle=1.0)
 
 
 @contextlib.contextmanager
@@ -219,7 +219,7 @@ def test_an_agent_comes_back_after_the_relay_was_away() -> None:
 def test_a_site_that_is_gone_is_passed_over_for_one_that_answers() -> None:
     """Connections of a program that was killed, the newest of all, must not eat the callers."""
     with (
-        serving(Limits(patience=1.0, beat=0.2)) as made,
+        serving(Limits(patience=1.0)) as made,
         answering(echo) as port,
         contextlib.ExitStack() as stack,
     ):
@@ -229,11 +229,11 @@ def test_a_site_that_is_gone_is_passed_over_for_one_that_answers() -> None:
             dead = stack.enter_context(socket.create_connection(("127.0.0.1", made.back_port), timeout=SLOW))
             nonce = dead.recv(48, socket.MSG_WAITALL)[16:]
             dead.sendall(b"\x04beta" + proof(token(SECRET, "beta"), nonce, b"beta"))
-            assert dead.recv(1) == b"."
+            time.sleep(0.3)
         with call(made) as caller:
             caller.sendall(b"x")
             assert caller.recv(1) == b"x"
-        assert dead.recv(100).lstrip(b".") == b"!"  # it was asked first
+        assert dead.recv(100) == b"!"  # it was asked first
 
 
 def test_nothing_is_left_open() -> None:

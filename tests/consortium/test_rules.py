@@ -40,7 +40,7 @@ class Around(Wrapper):
 
 def test_what_is_not_known_to_survive_is_refused_by_name() -> None:
     refused: list[tuple[Any, str]] = [
-        (Own(lr=LR), "Own is not known to survive"),
+        (Own(lr=LR), "Own cannot run among peers"),
         (ExactMean(PUSH_SUM, mean=None), "ExactMean around PushSum"),
         (Around(PUSH_SUM), "Around around PushSum"),
         (FinalGossip(DSGD(lr=LR), last=3, rounds=2), "FinalGossip around DSGD"),

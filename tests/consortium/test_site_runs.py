@@ -17,7 +17,7 @@ from tests.support.peer_studies import said
 from tests.support.simulated_links import Network
 
 import gossamer
-from gossamer.consortium.formats import now
+from gossamer.consortium.files import now
 from gossamer.consortium.participation import Participation
 from gossamer.consortium.peer import RUN, take_part
 from gossamer.errors import UserError

@@ -13,11 +13,11 @@ from tests.support.consortia import RECIPE, rows
 from gossamer.config.layers import resolve
 from gossamer.config.methods import PRESETS
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.formats import now, write_signed
-from gossamer.consortium.packing import pack
-from gossamer.consortium.roster import next_version
+from gossamer.consortium.files import now, write_signed
+from gossamer.consortium.roster import sign_roster
+from gossamer.consortium.rules import SURVIVES
 from gossamer.consortium.site import Site
-from gossamer.consortium.study import SURVIVES, Study, refuse_for_peers
+from gossamer.consortium.study import Study, pack, refuse_for_peers
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import places
@@ -28,9 +28,9 @@ def test_a_study_says_all_that_sites_agree_upon(study: Study, north: Coordinator
     assert (study.name, study.version, study.sites) == ("readmission", 1, ("clinic", "mercy"))
     assert study.roster.content == north.roster().content
     assert (study.terms.deadline, study.terms.late, study.terms.tick) == (30.0, 4, 0.25)
-    assert study.body.model.parameters == 6  # two columns and a bias, two classes
-    assert study.body.test is not None
-    assert study.body.test.rows == 30
+    assert study.model.parameters == 6  # two columns and a bias, two classes
+    assert study.test is not None
+    assert study.test.rows == 30
 
 
 def test_nodes_and_records_are_the_rosters_and_no_path_is_anybodys(study: Study, place: Path) -> None:
@@ -68,7 +68,7 @@ def test_another_authoritys_study_is_refused(study: Study, tmp_path: Path) -> No
     with pytest.raises(UserError, match="another consortium's"):
         Study.of(study.content, "a study", "ab" * 32)
     thief = Coordinator.init("thief", tmp_path / "thief")
-    body = json.loads(json.dumps(study.body.model_dump()))
+    body = json.loads(json.dumps(study.model_dump()))
     with pytest.raises(UserError, match="not what the consortium's authority signed"):
         Study.of(write_signed("study", body, thief.authority.key.sign), "a study")
 
@@ -81,14 +81,14 @@ def test_another_authoritys_study_is_refused(study: Study, tmp_path: Path) -> No
         (lambda b: b.update(version=0), "version"),
         (lambda b: b.update(issued="today"), "date"),
         (lambda b: b.update(extra=1), "extra is not a key"),
-        (lambda b: b.update(roster="nothing"), "is no roster"),
+        (lambda b: b.update(signed_roster="nothing"), "is no roster"),
         (lambda b: b["model"].update(digest="x"), "digest"),
     ],
 )
 def test_what_no_packer_writes_is_refused_though_signed(
     study: Study, north: Coordinator, change: Any, why: str
 ) -> None:
-    body = json.loads(json.dumps(study.body.model_dump()))
+    body = json.loads(json.dumps(study.model_dump()))
     change(body)
     with pytest.raises(UserError, match=why):
         Study.of(write_signed("study", body, north.authority.key.sign), "a study")
@@ -106,7 +106,7 @@ def test_what_no_packer_writes_is_refused_though_signed(
 def test_a_recipe_is_looked_at_again_at_every_site(
     study: Study, north: Coordinator, old: str, new: str, why: str
 ) -> None:
-    body = json.loads(json.dumps(study.body.model_dump()))
+    body = json.loads(json.dumps(study.model_dump()))
     assert old in body["recipe"]
     body["recipe"] = body["recipe"].replace(old, new)
     made = Study.of(write_signed("study", body, north.authority.key.sign), "a study")
@@ -157,9 +157,9 @@ def test_other_test_rows_are_refused(study: Study, place: Path, tmp_path: Path) 
 
 def test_another_first_model_is_refused(study: Study, place: Path, tmp_path: Path) -> None:
     o, _ = at(study, place, "clinic", tmp_path)
-    changed = study.body.model.model_copy(update={"digest": "ab" * 32})
-    other = Study(study.content, "a study", study.body.model_copy(update={"model": changed}), study.roster)
-    with pytest.raises(UserError, match="first model here is not that of a study"):
+    changed = study.model.model_copy(update={"digest": "ab" * 32})
+    other = study.model_copy(update={"model": changed})
+    with pytest.raises(UserError, match="first model here is not that of"):
         other.check_first_model(o)
 
 
@@ -178,7 +178,7 @@ def test_a_study_brings_no_roster_that_was_not_accepted(
     other = forked.renew(["mercy"])[0]  # a second version of the same number
     forked.roster_file.write_bytes(before)
     if other.version == newest.version - 1:
-        other = next_version(north.authority, other, list(other.sites), now())
+        other = sign_roster(north.authority, other.consortium, other.sites, now(), other)
     with pytest.raises(UserError, match="two of one version"):
         later.check_accepted(other)
 
@@ -214,9 +214,12 @@ def test_what_peers_can_run() -> None:
         ({"data.classes": None}, "data.classes is not set"),
         ({"data.train_rows": 10}, "data.train_rows = 10 draws among the records of all"),
         ({"data.held_out": 10}, "data.held_out = 10 draws among the records of all"),
-        ({"data.pca": 2}, "data.pca_from = 'train' fits components"),
-        ({"data.pca": 2, "data.pca_from": "private"}, "data.pca_from = 'private' fits components"),
-        ({"data.class_weights": "private"}, "takes the sum of all sites' releases"),
+        ({"data.pca": 2}, "data.pca_from = 'train' fits on the records of all sites"),
+        (
+            {"data.pca": 2, "data.pca_from": "private"},
+            "data.pca_from = 'private' fits on the records of all sites",
+        ),
+        ({"data.class_weights": "private"}, "takes sums over all sites"),
         ({"baseline": "central"}, "baseline = 'central'"),
         ({"algorithm.mixes": "exact"}, "algorithm.mixes = 'exact' needs every site"),
         ({"privacy.centre": 0.1, "algorithm.kind": "dp-dsgd"}, "privacy.centre = 0.1 agrees by push-sum"),
@@ -227,7 +230,7 @@ def test_what_peers_can_run() -> None:
         ({"privacy.noise.on": "iterate", "algorithm.kind": "dp-dkm"}, "'iterate' puts noise on messages"),
         ({"privacy.noise.kind": "pairwise"}, "'pairwise' cancels only if every message arrives"),
         ({"evaluation.diagnostics": True}, "evaluation.diagnostics = true"),
-        ({"evaluation.private": 0.2}, "evaluation.private = 0.2 releases figures when all nodes"),
+        ({"evaluation.private": 0.2}, "evaluation.private = 0.2 needs all sites at once"),
         ({"privacy.sampling": {"kind": "balls-and-bins", "lots": 5}}, "cannot resume after a crash"),
     ],
 )
@@ -260,7 +263,7 @@ def test_what_protects_nobody_is_for_science_alone(changes: dict[str, Any], why:
 def test_a_rule_that_nobody_has_looked_at_is_refused() -> None:
     asked = resolve(PLAIN, {})
     unknown = SimpleNamespace(kind="mine", rule="mine", mixes=1, final_gossip=0)
-    with pytest.raises(UserError, match="'mine' cannot run among peers: it is not known"):
+    with pytest.raises(UserError, match="'mine' cannot run among peers"):
         refuse_for_peers(asked.model_copy(update={"algorithm": unknown}), for_science=True)
 
 

@@ -16,7 +16,7 @@ from tests.support.real_peers import SEEDED, Peers
 from tests.support.replay import replay_push_sum
 from tests.support.simulated_peers import copied, simulate
 
-from gossamer.consortium.formats import now
+from gossamer.consortium.files import now
 from gossamer.consortium.participation import Participation
 from gossamer.consortium.peer import OneSite
 from gossamer.training.assemble import assemble

@@ -19,11 +19,11 @@ from tests.support.traced import total
 
 from gossamer.consortium.authority import issue, make_site_key, pem, private_pem
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.formats import now
+from gossamer.consortium.files import now
 from gossamer.consortium.frames import Frame, Place, unpack
 from gossamer.consortium.grpc_links import GrpcLinks, Identity
 from gossamer.consortium.roster import Member
-from gossamer.consortium.site import Site
+from gossamer.consortium.site import KEY, Site
 from gossamer.consortium.study import Study
 
 pytestmark = pytest.mark.slow
@@ -41,16 +41,19 @@ class Elm:
         self.members = dict(self.site.roster().members())
         study = Study.read(peers.study)
         self.study = study.identity
-        authority = pem(self.site.roster().authority).encode()
+        authority = self.site.roster().authority.encode()
         self.identity = Identity(
-            "elm", authority, self.site.certificate_file.read_bytes(), self.site.key_file.read_bytes()
+            "elm",
+            authority,
+            self.site.roster().site("elm").certificate.encode(),
+            self.site.file(KEY).read_bytes(),
         )
 
     def impostor(self, identity: Identity) -> GrpcLinks:
         """Listens at elm's address with this identity, and would take everybody in."""
         own = member(identity, "somewhere:1")
         others = [member for name, member in self.members.items() if name not in ("elm", identity.name)]
-        return GrpcLinks(identity, [own, *others], self.site.listen)
+        return GrpcLinks(identity, [own, *others], self.site.listener)
 
     def twin(self) -> Identity:
         """A certificate of the consortium's authority in elm's name, for another key: issued by mistake."""
@@ -76,7 +79,7 @@ def test_impostors_and_an_unruly_member_are_refused_in_one_sentence_each(tmp_pat
 
         impostors(peers, elm)
 
-        links = GrpcLinks(elm.identity, elm.members.values(), elm.site.listen)
+        links = GrpcLinks(elm.identity, elm.members.values(), elm.site.listener)
         try:
             frame = greet(peers, elm, links)
             refused(peers, elm, links, frame)
@@ -110,7 +113,10 @@ def impostors(peers: Peers, elm: Elm) -> None:
     other = Authority("demo").site("elm")  # the same names, another authority
     cedar = Site.read(peers.folder / "cedar")
     named = Identity(
-        "cedar", elm.identity.authority, cedar.certificate_file.read_bytes(), cedar.key_file.read_bytes()
+        "cedar",
+        elm.identity.authority,
+        cedar.roster().site("cedar").certificate.encode(),
+        cedar.file(KEY).read_bytes(),
     )
     for identity, words in (
         (other, "no link to 'elm'.*its certificate is not the one in the roster"),
@@ -179,8 +185,8 @@ def refused(peers: Peers, elm: Elm, links: GrpcLinks, good: Frame) -> None:
         "the study has 500": changed(
             good, kind="hello", content=(), place=Place(1 << 60, 0), made=Place(1 << 60, 0)
         ).pack(),
-        "no model of this study": changed(good, content=(torch.full_like(x, 3.3e38), w)).pack(),
-        "are more than the 4 of all sites": changed(
+        "no model is above": changed(good, content=(torch.full_like(x, 3.3e38), w)).pack(),
+        "are more than all sites have, 4": changed(
             good, content=(x, torch.full_like(w, 4.0)), sequence=1, following=2
         ).pack(),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gossamer.consortium.authority import issue, make_authority, make_site_key, pem
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.roster import Joined, Member, Roster, first_version, next_version
+from gossamer.consortium.roster import Joined, Member, Roster, sign_roster
 from gossamer.consortium.site import accept, join
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -39,7 +39,7 @@ class Consortium:
     @classmethod
     def of(cls, *sites: str, name: str = "north") -> Consortium:
         made = cls(name, make_authority(name, START))
-        made.versions.append(first_version(made.authority, name, START))
+        made.versions.append(sign_roster(made.authority, name, [], START))
         if sites:
             made.next([made.site(site) for site in sites])
         return made
@@ -55,7 +55,7 @@ class Consortium:
         return Member(name=name, certificate=certificate, address=address, records=records, joined=joined)
 
     def next(self, sites: list[Member]) -> Roster:
-        self.versions.append(next_version(self.authority, self.newest, sites, START))
+        self.versions.append(sign_roster(self.authority, self.name, sites, START, self.newest))
         return self.newest
 
 

@@ -19,7 +19,6 @@ from gossamer.consortium.exchange import AloneError, Epoch, LeftBehindError, Pee
 from gossamer.consortium.frames import Place
 from gossamer.consortium.journal import Journal, JournaledGradient
 from gossamer.consortium.mass import Mass
-from gossamer.consortium.rules import channel_of, rule_of
 from gossamer.runtime.loop import run
 
 STUDY = hashlib.sha256(b"study").hexdigest()
@@ -126,13 +125,11 @@ class Consortium:
             name=name,
             study=STUDY,
             epoch=self.epoch,
-            rule=rule_of(self.algorithm),
+            algorithm=self.algorithm,
             links=self.network.links(name),
             journal=journal,
             pace=self.pace,
             initial=self.algorithm.init(self.start[[node]]),
-            channels=lambda t, call: channel_of(self.algorithm, t, call),
-            model=self.algorithm.model,
             trace=lambda step: self.steps[name].__setitem__((step.place, step.channel), step),
             incarnation=1,
             clock=self.network.clock,

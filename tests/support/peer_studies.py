@@ -9,8 +9,8 @@ from tests.support.consortia import RECIPE, Clock, on_disk, rows
 from typer.testing import CliRunner
 
 from gossamer.cli import app
-from gossamer.consortium.formats import now
-from gossamer.consortium.packing import pack
+from gossamer.consortium.files import now
+from gossamer.consortium.study import pack
 
 
 def said(*words: str) -> str:

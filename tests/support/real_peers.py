@@ -19,7 +19,7 @@ from tests.support.traced import total
 
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.demo import NAMES, prepare, stop
-from gossamer.consortium.formats import now
+from gossamer.consortium.files import now
 from gossamer.consortium.journal import Contents, FileStorage, Journal
 from gossamer.consortium.mass import Mass
 from gossamer.consortium.participation import Participation

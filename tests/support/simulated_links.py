@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gossamer.consortium.journal import Storage
 from gossamer.consortium.links import Arrival, Links
 from gossamer.consortium.roster import Member
 
@@ -183,7 +182,7 @@ class CrashError(BaseException):
     """The process of a site ends here. Not an `Exception`: nothing in between may catch it."""
 
 
-class MemoryStorage(Storage):
+class MemoryStorage:
     """A journal's file in memory that survives its site; `crash(n)` may end the process at the n-th write.
 
     A write that a crash ends has reached the disk as far as `crash` says: a share of its bytes between 0 and 1.

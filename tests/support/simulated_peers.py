@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.real_peers import Peers
 from tests.support.simulated_links import Network
 
-from gossamer.consortium.formats import now
+from gossamer.consortium.files import now
 from gossamer.consortium.participation import Participation
 from gossamer.consortium.peer import Outcome, take_part
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from gossamer.consortium.event_loop import run
 from gossamer.consortium.grpc_links import _METHOD, _SERVICE, Identity
+from gossamer.consortium.links import run
 from gossamer.consortium.roster import Member
 
 SLOW = 20.0  # seconds that a busy machine may take

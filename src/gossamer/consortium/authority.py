@@ -1,16 +1,24 @@
-"""Keys and certificates: the authority of a consortium, and the sites that it vouches for.
+"""Keys, certificates and invites: the authority of a consortium, and the sites that it vouches for.
 
 The authority's key is Ed25519: it signs certificates, rosters and studies, and never speaks TLS itself. A site's key is
 on the curve P-256: gRPC's TLS library (BoringSSL) verifies an Ed25519 signature in a certificate, but by default makes
 no connection with an Ed25519 key.
+
+An invite is one line of text with a secret that is good once and for a while. The site's request is authenticated with
+that secret (HMAC): without the invite nobody can make one, nor change one on its way.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
+import json
+import secrets
 import warnings
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -19,15 +27,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from pydantic import Field
 
-from gossamer.consortium.formats import stamp
+from gossamer.consortium import files
+from gossamer.consortium.files import Address, Digest, Name, Records, Stamp, Strict, read_stamp, stamp
 from gossamer.errors import UserError
 from gossamer.results.signatures import has_small_order
 from gossamer.results.words import day
 
 SITE_DAYS, AUTHORITY_DAYS, WARN_DAYS = 90, 3650, 14
-Kind = TypeVar("Kind", bound=x509.ExtensionType)
+REQUEST = "request"
+_PREFIX, _CHECKSUM = "gossamer-invite-1.", 8
 _SKEW = timedelta(hours=1)  # clocks of sites differ: a certificate is valid a little earlier than it is made
+Kind = TypeVar("Kind", bound=x509.ExtensionType)
+
+# Certificates
 
 
 class Authority(NamedTuple):
@@ -39,25 +53,10 @@ class Authority(NamedTuple):
 
 def make_authority(consortium: str, now: datetime) -> Authority:
     key = Ed25519PrivateKey.generate()
-    name = _name(consortium, f"{consortium} authority")
-    usage = x509.KeyUsage(
-        digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + timedelta(days=AUTHORITY_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, None)
-    )
-    return Authority(key, certificate)
+    name, public = _name(consortium, f"{consortium} authority"), key.public_key()
+    builder = _builder(name, name, public, now, now + timedelta(days=AUTHORITY_DAYS), is_authority=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+    return Authority(key, builder.add_extension(identifier, critical=False).sign(key, None))
 
 
 def issue(
@@ -68,38 +67,43 @@ def issue(
     ends = min(now + timedelta(days=SITE_DAYS), own.not_valid_after_utc)
     if ends <= now:
         raise UserError(
-            f"the authority's certificate ended on {_day(own)}; begin a new consortium with "
-            "`gossamer pki init`."
+            f"the authority's certificate ended on {_last_day(own)}; begin anew: `gossamer pki init`."
         )
+    builder = _builder(_name(consortium, site), own.subject, key, now, ends, is_authority=False)
+    for extension in (
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+        x509.SubjectAlternativeName([x509.DNSName(site)]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+    ):
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(authority.key, None)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: Ed25519PublicKey | ec.EllipticCurvePublicKey,
+    now: datetime,
+    ends: datetime,
+    *,
+    is_authority: bool,
+) -> x509.CertificateBuilder:
     usage = x509.KeyUsage(
-        digital_signature=True, key_cert_sign=False, crl_sign=False, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+        digital_signature=True, key_cert_sign=is_authority, crl_sign=is_authority, content_commitment=False,
+        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
     )  # fmt: skip
     return (
-        x509.CertificateBuilder()
-        .subject_name(_name(consortium, site))
-        .issuer_name(own.subject)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
+        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
         .not_valid_before(now - _SKEW)
         .not_valid_after(ends)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-            critical=False,
-        )
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(site)]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
-        )
-        .sign(authority.key, None)
     )
 
 
 def read_authority_certificate(text: str, consortium: str) -> x509.Certificate:
-    """The authority's own certificate; ValueError where it is none that `make_authority` makes."""
-    certificate = _certificate(text)
+    """Read the authority's own certificate; ValueError where it is none that `make_authority` makes."""
+    certificate = _read_certificate(text)
     key = certificate.public_key()
     if not isinstance(key, Ed25519PublicKey) or has_small_order(key.public_bytes_raw()):
         raise ValueError("its key is not one that can sign")
@@ -107,36 +111,40 @@ def read_authority_certificate(text: str, consortium: str) -> x509.Certificate:
         raise ValueError("it is another consortium's")
     if not _extension(certificate, x509.BasicConstraints).ca:
         raise ValueError("it is no authority's")
-    _issued_by(certificate, certificate)
+    _check_issuer(certificate, certificate)
     return certificate
 
 
 def read_site_certificate(
     text: str, authority: x509.Certificate, consortium: str, site: str
 ) -> x509.Certificate:
-    """A site's certificate; ValueError where this authority did not issue it for this name. Dates are not looked at."""
-    certificate = _certificate(text)
+    """Read a site's certificate; ValueError where this authority did not issue it for this name. Ignores dates."""
+    certificate = _read_certificate(text)
     if certificate.subject != _name(consortium, site):
         raise ValueError("it is in another name")
     if _extension(certificate, x509.SubjectAlternativeName).get_values_for_type(x509.DNSName) != [site]:
         raise ValueError("it is for another host name")
     if _extension(certificate, x509.BasicConstraints).ca:
         raise ValueError("it is an authority's")
-    key = certificate.public_key()
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise ValueError("its key is not on the curve P-256")
-    _issued_by(certificate, authority)
+    _check_curve(certificate.public_key())
+    _check_issuer(certificate, authority)
     return certificate
 
 
-def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> None:
+def _check_issuer(certificate: x509.Certificate, authority: x509.Certificate) -> None:
     try:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
         raise ValueError("the authority did not sign it") from None
 
 
-def _certificate(text: str) -> x509.Certificate:
+def _check_curve(key: object) -> ec.EllipticCurvePublicKey:
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError("its key is not on the curve P-256")
+    return key
+
+
+def _read_certificate(text: str) -> x509.Certificate:
     """Read a certificate completely: the sender may have written it by hand."""
     try:
         with warnings.catch_warnings():
@@ -162,12 +170,8 @@ def _extension(certificate: x509.Certificate, kind: type[Kind]) -> Kind:
 
 
 def _name(consortium: str, common: str) -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, consortium),
-            x509.NameAttribute(NameOID.COMMON_NAME, common),
-        ]
-    )
+    parts = {NameOID.ORGANIZATION_NAME: consortium, NameOID.COMMON_NAME: common}
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in parts.items()])
 
 
 def pem(certificate: x509.Certificate) -> str:
@@ -177,6 +181,32 @@ def pem(certificate: x509.Certificate) -> str:
 def fingerprint(certificate: x509.Certificate) -> str:
     """sha256 of the certificate (DER), hex: what others pin."""
     return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def days_left(certificate: x509.Certificate, now: datetime) -> int:
+    """Whole days until it ends; below 0 once it has."""
+    return (certificate.not_valid_after_utc - now) // timedelta(days=1)
+
+
+def expiry_warning(site: str, certificate: x509.Certificate, now: datetime) -> str | None:
+    """Warn of a certificate's end from 14 days before it on."""
+    left = days_left(certificate, now)
+    if left >= WARN_DAYS:
+        return None
+    when = {0: "ends today,", 1: "ends in a day,"}.get(left, f"ends in {left} days," if left > 0 else "ended")
+    last = _last_day(certificate)
+    return f"the certificate of {site} {when} on {last}; `gossamer pki renew {site}` makes the next."
+
+
+def _last_day(certificate: x509.Certificate) -> str:
+    return day(stamp(certificate.not_valid_after_utc))
+
+
+# Keys
+
+
+def make_site_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 def public_bytes(key: ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey) -> bytes:
@@ -191,80 +221,118 @@ def key_words(key: ec.EllipticCurvePublicKey) -> str:
     return " ".join(digest[k : k + 4] for k in range(0, 16, 4))
 
 
-def days_left(certificate: x509.Certificate, now: datetime) -> int:
-    """Whole days until it ends; below 0 once it has."""
-    return (certificate.not_valid_after_utc - now) // timedelta(days=1)
-
-
-def expiry_warning(site: str, certificate: x509.Certificate, now: datetime) -> str | None:
-    """Warn of a certificate's end from 14 days before it on."""
-    left, ends = days_left(certificate, now), _day(certificate)
-    if left < 0:
-        return f"the certificate of {site} ended on {ends}; `gossamer pki renew {site}` makes the next."
-    if left < WARN_DAYS:
-        when = {0: "today", 1: "in a day"}.get(left, f"in {left} days")
-        return (
-            f"the certificate of {site} ends {when}, on {ends}; `gossamer pki renew {site}` makes the next."
-        )
-    return None
-
-
-def _day(certificate: x509.Certificate) -> str:
-    return day(stamp(certificate.not_valid_after_utc))
-
-
-def make_site_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
-
-
 def private_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def read_site_key(content: bytes, where: str) -> ec.EllipticCurvePrivateKey:
-    key = _private(content, where)
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise UserError(f"{where} is not a site's key (curve P-256); `gossamer pki join` makes one.")
-    return key
-
-
-def read_authority_key(content: bytes, where: str) -> Ed25519PrivateKey:
-    key = _private(content, where)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise UserError(f"{where} is not an authority's key (Ed25519); `gossamer pki init` makes one.")
-    return key
-
-
-def _private(content: bytes, where: str) -> object:
+def read_private_key(path: Path, kind: Any) -> Any:
+    """Read a key of this kind, a site's (elliptic curve) or an authority's (Ed25519), from its owner's file."""
     try:
-        return serialization.load_pem_private_key(content, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise UserError(f"{where} is damaged: it is not a private key in PEM; put it back.") from None
+        key = serialization.load_pem_private_key(files.read_private(path), password=None)
+    except (TypeError, UnsupportedAlgorithm, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        key = None
+    if not isinstance(key, kind):
+        raise UserError(f"{path} is not a private key in PEM of the kind {kind.__name__}; restore it.")
+    return key
+
+
+# Invites and requests
+
+
+class Invite(Strict):
+    consortium: Name
+    site: Name
+    authority: Digest  # fingerprint of its certificate: all that the site will trust
+    secret: Digest = Field(default_factory=lambda: secrets.token_hex(32))
+    expires: Stamp
+
+    def text(self) -> str:
+        body = json.dumps(list(self.model_dump().values()), separators=(",", ":")).encode()
+        # The checksum is against typing errors; the request's HMAC is what an attacker cannot make.
+        checksum = hashlib.sha256(b"gossamer invite\n" + body).digest()[:_CHECKSUM]
+        return _PREFIX + base64.urlsafe_b64encode(body + checksum).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, text: str) -> Invite:
+        """Read an invite; a UserError if it was cut or mistyped. The authority knows whether it is still good."""
+        text = text.strip()
+        encoded = text.removeprefix(_PREFIX)
+        try:
+            body = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))[:-_CHECKSUM]
+            invite = cls.model_validate(dict(zip(cls.model_fields, json.loads(body), strict=True)))
+            if invite.text() == text:
+                return invite
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise UserError(
+            f"this is no invite ({text[:24]!r}…): copy the whole line that `gossamer pki invite` printed."
+        )
+
+    def check_expiry(self, now: datetime) -> None:
+        if now >= read_stamp(self.expires):
+            raise UserError(f"the invite of {self.site} ended on {day(self.expires)}; ask for a new one.")
+
+    def authenticate(self, content: bytes) -> bytes:
+        return hmac.digest(bytes.fromhex(self.secret), content, "sha256")
+
+
+class Request(Strict):
+    """A site's request for a certificate for its key, with what everyone will know of it."""
+
+    consortium: Name
+    site: Name
+    address: Address | None
+    records: Records
+    request: str  # a certificate signing request
+
+    def key(self) -> ec.EllipticCurvePublicKey:
+        return requested_key(self.request, self.consortium, self.site)
+
+
+def write_request(
+    invite: Invite, key: ec.EllipticCurvePrivateKey, address: str | None, records: int
+) -> bytes:
+    consortium, site = invite.consortium, invite.site
+    signing = signing_request(key, consortium, site)
+    request = Request(consortium=consortium, site=site, address=address, records=records, request=signing)
+    return files.write_signed(REQUEST, request.model_dump(), invite.authenticate)
+
+
+def read_request(content: bytes, invite: Invite, where: str) -> Request:
+    """Read what the holder of this invite requested; a UserError for all else."""
+    file = files.read_signed(REQUEST, content, where)
+    if not hmac.compare_digest(invite.authenticate(file.signed), file.signature):
+        raise UserError(
+            f"{where} was not made with the open invite of {invite.site}, or was changed; invite the site again."
+        )
+    request = files.parse(Request, file.body, f"{where} is damaged")
+    try:
+        if (request.consortium, request.site) != (invite.consortium, invite.site):
+            raise ValueError("it is in another name")
+        request.key()
+    except ValueError as error:
+        raise UserError(f"{where} is damaged: {error}.") from None
+    return request
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, consortium: str, site: str) -> str:
-    """A CSR: the public half and the name, signed by the private half, which stays."""
-    request = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(_name(consortium, site))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(site)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return request.public_bytes(serialization.Encoding.PEM).decode("ascii")
+    """Make a CSR: the public half and the name, signed by the private half, which stays."""
+    builder = x509.CertificateSigningRequestBuilder(_name(consortium, site))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode("ascii")
 
 
 def requested_key(text: str, consortium: str, site: str) -> ec.EllipticCurvePublicKey:
-    """The key of a CSR; ValueError unless its owner signed it, for this name. Nothing else of it is taken over."""
+    """Return the key of a CSR; ValueError unless its owner signed it, for this name. Nothing else of it is used."""
     try:
         request = x509.load_pem_x509_csr(text.encode("ascii"))
-        key, good = request.public_key(), request.is_signature_valid
+        key, is_valid = request.public_key(), request.is_signature_valid
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError("it is not a signing request in PEM") from None
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise ValueError("its key is not on the curve P-256")
-    if not good:
+    if not is_valid:
         raise ValueError("it is not signed by the key that it names")
     if request.subject != _name(consortium, site):
         raise ValueError("it is in another name")
-    return key
+    return _check_curve(key)

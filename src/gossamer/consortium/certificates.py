@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import Field, ValidationError
 
 from gossamer.consortium import files
-from gossamer.consortium.event_loop import printable
-from gossamer.consortium.formats import Digest, Stamp, Strict, stamp
+from gossamer.consortium.files import Digest, Stamp, Strict, stamp
+from gossamer.consortium.links import printable
 from gossamer.consortium.roster import Roster, check_successor
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
@@ -42,14 +41,11 @@ class Statement(Strict):
     ledger_head: Digest
     events: Annotated[int, Field(ge=0)]
     at: Stamp
+    signature: Annotated[str, Field(pattern="^([0-9a-f]{2}){0,80}$")] = ""
 
     def message(self, certificate: Mapping[str, Any]) -> bytes:
         """Return the bytes to sign: the certificate as JSON with sorted names, however its file is laid out."""
         return _DOMAIN + signed_content(certificate, self.model_dump(exclude={"signature"}))
-
-
-class SignedStatement(Statement):
-    signature: Annotated[str, Field(pattern="^([0-9a-f]{2}){8,80}$")]
 
     def is_signed_by(self, key: ec.EllipticCurvePublicKey, certificate: Mapping[str, Any]) -> bool:
         try:
@@ -60,24 +56,14 @@ class SignedStatement(Statement):
 
 
 def signed_by_site(
-    certificate: Mapping[str, Any],
-    study: Study,
-    site: str,
-    key: ec.EllipticCurvePrivateKey,
-    *,
-    ledger_head: str,
-    events: int,
-    at: datetime,
+    certificate: Mapping[str, Any], study: Study, site: str, key: ec.EllipticCurvePrivateKey, **ledger: Any
 ) -> dict[str, Any]:
-    """Return the certificate with this site's statement; an earlier one is replaced."""
-    statement = Statement(
-        study=study.identity,
-        site=site,
-        node=study.nodes_for(site).index(site),
-        ledger_head=ledger_head,
-        events=events,
-        at=stamp(at),
-    )
+    """Return the certificate with this site's statement; an earlier one is replaced.
+
+    `ledger`: its `ledger_head` and number of `events`, and `at`, the time.
+    """
+    node, at = study.nodes_for(site).index(site), stamp(ledger.pop("at"))
+    statement = Statement(study=study.identity, site=site, node=node, at=at, **ledger)
     signature = key.sign(statement.message(certificate), ec.ECDSA(hashes.SHA256())).hex()
     return {**certificate, SITE: {**statement.model_dump(), "signature": signature}}
 
@@ -133,42 +119,49 @@ def verify_set(
     ]
 
 
+def guarantee(certificate: Mapping[str, Any], node: int) -> str:
+    """Describe what a site's certificate proves."""
+    c, proven = certificate, _of_node(certificate["epsilon_by_node"], node)["proven"]
+    figure = f"proven ε ≤ {epsilon_text(proven)}" if proven is not None else "nothing is proven"
+    conditions = f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: {c['observer']}"
+    return f"{c['stamp'] + '; ' if c['stamp'] else ''}{figure} ({conditions})"
+
+
+def _of_node(listed: Sequence[Any], node: int) -> Any:
+    """Return a node's entry of a list of all nodes or of this one alone."""
+    return listed[0] if len(listed) == 1 else listed[node]
+
+
 class _Certificate:
     """One site's certificate in a study."""
 
     def __init__(self, file: Path, certificate: Mapping[str, Any], study: Study):
         self.file, self._certificate, self._study = file, certificate, study
         if SITE not in certificate:
-            raise UserError(
-                f"{file} is signed by no site of a consortium; name certificates that `gossamer peer run` wrote."
-            )
+            raise UserError(f"{file} is signed by no site; name certificates that `gossamer peer run` wrote.")
         try:
-            self.statement = SignedStatement.model_validate(certificate[SITE])
+            self.statement = Statement.model_validate(certificate[SITE])
         except ValidationError:
             raise UserError(f"{file} is damaged: its {SITE!r} is not what a site signs.") from None
 
     def check(self, rosters: Sequence[Roster]) -> None:
         """Check the signature, and what the certificate states against the study and the rosters."""
-        file, certificate, study, statement = self.file, self._certificate, self._study, self.statement
-        name, newest = statement.site, rosters[-1]
+        file, statement, certificate, study = self.file, self.statement, self._certificate, self._study
+        name, node = statement.site, statement.node
         if statement.study != study.identity:
             raise UserError(f"{file} is of another study than {study.where}.")
         entries = [entry for roster in rosters for entry in roster.sites if entry.name == name]
-        if not entries or study.first_epoch(newest, name) is None:
-            raise UserError(
-                f"{file} is of {printable(name, 40)!r}, which is no site of the study by roster {newest.version}; name "
-                "the newest with --roster."
-            )
+        if not entries or study.first_epoch(rosters[-1], name) is None:
+            shown, version = repr(printable(name, 40)), rosters[-1].version
+            raise UserError(f"{file} is of {shown}, no site of the study by roster {version}; name --roster.")
         if not any(statement.is_signed_by(entry.public_key, certificate) for entry in entries):
-            raise UserError(
-                f"{file} is not what {name} signed: it was changed, or signed by another key than the roster has."
-            )
-        node = study.nodes_for(name).index(name)
-        if statement.node != node:
-            raise UserError(f"{file} states that {name} is node {statement.node}; in the study it is {node}.")
-        if self._own(certificate["ledger_heads"]) != statement.ledger_head:
+            raise UserError(f"{file} is not what {name} signed with the key that the roster has of it.")
+        planned = study.nodes_for(name).index(name)
+        if node != planned:
+            raise UserError(f"{file} states that {name} is node {node}; in the study it is {planned}.")
+        if _of_node(certificate["ledger_heads"], node) != statement.ledger_head:
             raise UserError(f"{file} states another ledger in its certificate than {name} signed.")
-        recipe = tomllib.loads(study.body.recipe)
+        recipe = tomllib.loads(study.recipe)
         agreed = {
             "mode": recipe["mode"],
             "method": recipe["algorithm"]["kind"],
@@ -176,50 +169,29 @@ class _Certificate:
         }
         for key, value in agreed.items():
             if certificate.get(key) != value:
-                raise UserError(
-                    f"{file} states {key} = {certificate.get(key)!r}, and the study asks for {value!r}."
-                )
+                shown = repr(certificate.get(key))
+                raise UserError(f"{file} states {key} = {shown}, and the study asks for {value!r}.")
         rounds = certificate.get("rounds")  # that were run: fewer where a site was away, joined later or left
         if type(rounds) is not int or not 0 <= rounds <= recipe["rounds"]:
             raise UserError(f"{file} states rounds = {rounds!r}, and the study has {recipe['rounds']}.")
-        constants = [one for one in certificate["public_constants"] if one["node"] == node]
-        if len(constants) != 1 or constants[0]["records"] not in {entry.records for entry in entries}:
+        records = [one["records"] for one in certificate["public_constants"] if one["node"] == node]
+        if len(records) != 1 or records[0] not in {entry.records for entry in entries}:
             raise UserError(f"{file} states another number of records than {name} declared in the roster.")
         self._check_budget(recipe["privacy"].get("epsilon"))
 
     def _check_budget(self, epsilon: Any) -> None:
         """Refuse a site that proves a larger ε than was agreed upon."""
-        c, node, proven = self._certificate, self.statement.node, self._proven
+        c, node = self._certificate, self.statement.node
         if isinstance(epsilon, list):
             epsilon = epsilon[node] if node < len(epsilon) else None
         if epsilon is None or c["mode"] != "sound" or c["stamp"]:
             return
+        proven = _of_node(c["epsilon_by_node"], node)["proven"]
         if proven is None or proven > epsilon * (1 + _TOLERANCE):
-            raise UserError(
-                f"{self.file} states a proven ε of {epsilon_text(proven)}, and the study asks for {epsilon:g} "
-                f"(δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: {c['observer']})."
-            )
-
-    @property
-    def _proven(self) -> float | None:
-        proven: float | None = self._own(self._certificate["epsilon_by_node"])["proven"]
-        return proven
-
-    def _own(self, listed: Sequence[Any]) -> Any:
-        """Return the site's own entry of a list of all nodes or of its own alone."""
-        if len(listed) == 1:
-            return listed[0]
-        if len(listed) < len(self._study.nodes_for(self.statement.site)):
-            raise ValueError("a list has no entry of the site")
-        return listed[self.statement.node]
+            raise UserError(f"{self.file} states {guarantee(c, node)}, and the study asks for {epsilon:g}.")
 
     def line(self) -> str:
-        c, own, proven = self._certificate, self.statement, self._proven
-        figure = f"proven ε ≤ {epsilon_text(proven)}" if proven is not None else "nothing is proven"
-        stamped = f"{c['stamp']}; " if c["stamp"] else ""
-        line = (
-            f"{own.site}: {stamped}{figure} (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: "
-            f"{c['observer']}); ledger {own.ledger_head[:16]}… of {own.events} events in {c['rounds']} rounds, signed "
-            f"on {day(own.at)}"
-        )
+        c, own = self._certificate, self.statement
+        ledger = f"ledger {own.ledger_head[:16]}… of {own.events} events in {c['rounds']} rounds"
+        line = f"{own.site}: {guarantee(c, own.node)}; {ledger}, signed on {day(own.at)}"
         return printable(line, len(line))

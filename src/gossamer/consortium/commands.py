@@ -1,31 +1,51 @@
-"""The commands of a consortium: `gossamer pki …` and `gossamer study …`. Arguments in, one call, a few lines out."""
+"""The commands of a consortium: `gossamer pki`, `study`, `peer` and `relay`. Arguments in, a call, a few lines out."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gossamer.arguments import DataDir, Set
-from gossamer.errors import UserError
+from gossamer.errors import StoppedError, UserError
 
 if TYPE_CHECKING:
+    from gossamer.consortium.coordinator import Coordinator
+    from gossamer.consortium.participation import Participation
     from gossamer.consortium.roster import Roster
+    from gossamer.consortium.study import Study
 
 pki_app = typer.Typer(
     help="Who belongs to a consortium: keys, invites and the signed roster.", no_args_is_help=True
 )
 study_app = typer.Typer(help="What a consortium trains together, as one signed file.", no_args_is_help=True)
+peer_app = typer.Typer(help="Take part in a study, as one site of a consortium.", no_args_is_help=True)
 
 Folder = Annotated[
     Path | None,
     typer.Option("--dir", help="The consortium's folder (default: this one, or the only one here)."),
 ]
+NewFolder = Annotated[Path | None, typer.Option("--dir", help="The folder to make (default: the name).")]
 Name = Annotated[str, typer.Argument(metavar="SITE", help="The site's name: small letters, digits, hyphens.")]
 AtRound = Annotated[int, typer.Option(help="In studies that are packed already: from this round on.")]
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The file that the consortium sent.")]
+SiteFile = Annotated[Path, typer.Option("--site", help="site.toml, or the folder with it.")]
+RelayAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="The back of a relay, for a site that cannot listen.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(envvar="GOSSAMER_RELAY_TOKEN", hidden=True, help="What the relay's operator gave."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="The folder of this study (default: next to site.toml); the same again resumes."),
+]
 
 
 def say(text: str) -> None:
@@ -39,10 +59,27 @@ def warn(sentences: Sequence[str]) -> None:
         typer.echo(f"gossamer: {sentence}", err=True)
 
 
+def _warn_of(roster: Roster) -> None:
+    from gossamer.consortium.files import now
+
+    warn(roster.warnings(now()))
+
+
+def _coordinator(folder: Path | None) -> Coordinator:
+    from gossamer.consortium.coordinator import Coordinator
+
+    return Coordinator.find(folder)
+
+
+def _announce(change: str, coordinator: Coordinator, roster: Roster) -> None:
+    say(change)
+    say(f"roster {roster.version}: {coordinator.roster_file}; send it to all sites, it holds no secret")
+    _warn_of(roster)
+
+
 @pki_app.command("init")
 def pki_init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the consortium.")],
-    folder: Annotated[Path | None, typer.Option("--dir", help="The folder to make (default: NAME).")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the consortium.")], folder: NewFolder = None
 ) -> None:
     """Begin a consortium: its key, and a roster without sites."""
     from gossamer.consortium.coordinator import KEY, Coordinator
@@ -63,44 +100,35 @@ def pki_invite(
 ) -> None:
     """One line for a site's operator: it lets one site in, once. Send it by a way that others do not read."""
     from gossamer.consortium import files
-    from gossamer.consortium.coordinator import Coordinator
     from gossamer.results.words import day
 
-    invite = Coordinator.find(folder).invite(site, days)
+    invite = _coordinator(folder).invite(site, days)
     if out is None:
         typer.echo(invite.text())
     else:
-        files.write_new(out, f"{invite.text()}\n".encode(), 0o600)
+        files.write(out, f"{invite.text()}\n".encode(), 0o600, new=True)
         say(f"invite: {out}")
     typer.echo(f"good once, until {day(invite.expires)}; who has it can join as {site}", err=True)
 
 
 @pki_app.command("join")
 def pki_join(
-    invite: Annotated[
-        str, typer.Argument(metavar="INVITE", help="The line that you were sent, or a file with it.")
-    ],
+    invite: Annotated[str, typer.Argument(metavar="INVITE", help="The line you were sent, or its file.")],
     records: Annotated[int, typer.Option(help="How many records you declare: public, rounded as you like.")],
     listen: Annotated[
-        str, typer.Option(help="host:port where others find you; none: you only dial out.")
+        str, typer.Option(help="host:port where others find you; none: dial out only.")
     ] = "none",
     data: Annotated[Path | None, typer.Option(help="Your file of records, for site.toml.")] = None,
-    cap: Annotated[
-        float | None, typer.Option(help="Most proven ε that they may cost, for site.toml.")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="The folder to make (default: the site's name).")
-    ] = None,
+    cap: Annotated[float | None, typer.Option(help="Most proven ε they may cost, for site.toml.")] = None,
+    folder: NewFolder = None,
 ) -> None:
     """At a site: make its key and a request. The key never leaves; the request is sent back."""
     from gossamer.consortium import files
-    from gossamer.consortium.invite import Invite
+    from gossamer.consortium.authority import Invite
     from gossamer.consortium.site import join
 
-    text = invite
-    if not invite.startswith("gossamer-invite-"):
-        text = files.read(Path(invite)).decode(errors="replace")
-    parsed = Invite.read(text)
+    is_text = invite.startswith("gossamer-invite-")
+    parsed = Invite.read(invite if is_text else files.read(Path(invite)).decode(errors="replace"))
     request, mark = join(
         parsed, listen=listen, records=records, folder=folder, data=str(data) if data else None, cap=cap
     )
@@ -122,42 +150,25 @@ def pki_approve(
 ) -> None:
     """Let a site in: a certificate of 90 days, and the next roster."""
     from gossamer.consortium import files
-    from gossamer.consortium.coordinator import Coordinator
 
-    coordinator = Coordinator.find(folder)
-    where = request or f"{site}.request"
+    coordinator, where = _coordinator(folder), request or f"{site}.request"
     content = sys.stdin.buffer.read(files.LARGEST) if where == "-" else files.read(Path(where))
     roster, mark = coordinator.approve(site, content, where, at_round)
-    say(f"{site} is in; its key, to compare by telephone: {mark}")
-    _published(coordinator.roster_file, roster)
+    _announce(f"{site} is in; its key, to compare by telephone: {mark}", coordinator, roster)
 
 
 @pki_app.command("revoke")
 def pki_revoke(site: Name, at_round: AtRound = 0, folder: Folder = None) -> None:
     """Put a site out, at once. Its links go down as soon as the others have the next roster."""
-    from gossamer.consortium.coordinator import Coordinator
-
-    coordinator = Coordinator.find(folder)
-    roster = coordinator.revoke(site, at_round)
-    say(f"{site} is revoked")
-    _published(coordinator.roster_file, roster)
+    coordinator = _coordinator(folder)
+    _announce(f"{site} is revoked", coordinator, coordinator.revoke(site, at_round))
 
 
 @pki_app.command("leave")
-def pki_leave(
-    site: Name,
-    at_round: Annotated[
-        int, typer.Option(help="In studies that are packed already: its first round without.")
-    ],
-    folder: Folder = None,
-) -> None:
+def pki_leave(site: Name, at_round: AtRound = ..., folder: Folder = None) -> None:  # type: ignore[assignment]
     """Let a site go as agreed: it takes part until the round."""
-    from gossamer.consortium.coordinator import Coordinator
-
-    coordinator = Coordinator.find(folder)
-    roster = coordinator.leave(site, at_round)
-    say(f"{site} leaves at round {at_round}")
-    _published(coordinator.roster_file, roster)
+    coordinator = _coordinator(folder)
+    _announce(f"{site} leaves at round {at_round}", coordinator, coordinator.leave(site, at_round))
 
 
 @pki_app.command("renew")
@@ -169,22 +180,12 @@ def pki_renew(
     folder: Folder = None,
 ) -> None:
     """New certificates of 90 days for the same keys. Sites accept the next roster and do nothing else."""
-    from gossamer.consortium.coordinator import Coordinator
-
-    coordinator = Coordinator.find(folder)
+    coordinator = _coordinator(folder)
     roster, renewed = coordinator.renew(sites or [])
-    if not renewed:
+    if renewed:
+        _announce(f"new certificates: {', '.join(renewed)}", coordinator, roster)
+    else:
         say("no certificate ends within 14 days; name a site to renew it all the same")
-        return
-    say(f"new certificates: {', '.join(renewed)}")
-    _published(coordinator.roster_file, roster)
-
-
-def _published(file: Path, roster: Roster) -> None:
-    from gossamer.consortium.formats import now
-
-    say(f"roster {roster.version}: {file}; send it to all sites, it holds no secret")
-    warn(roster.warnings(now()))
 
 
 @pki_app.command("accept")
@@ -205,13 +206,9 @@ def pki_accept(
     def agree(changes: Sequence[str]) -> bool:
         for sentence in changes or ["nothing changes but its number"]:
             say(f"  {sentence}")
-        if yes:
-            return True
-        if not sys.stdin.isatty():
-            raise UserError(
-                f"{roster} needs your agreement, and there is no terminal to ask; use --yes to agree."
-            )
-        return typer.confirm("accept it?", default=False)
+        if not yes and not sys.stdin.isatty():
+            raise UserError(f"{roster} needs your agreement, and there is no terminal; --yes agrees.")
+        return yes or typer.confirm("accept it?", default=False)
 
     accepted, warnings = accept(path, files.read(roster), str(roster), agree)
     names = ", ".join(accepted.members()) or "none"
@@ -222,24 +219,26 @@ def pki_accept(
 @pki_app.command("show")
 def pki_show(
     what: Annotated[
-        Path | None,
+        Path,
         typer.Argument(
             metavar="ROSTER|FOLDER", help="A roster, or a consortium's or site's folder (default: here)."
         ),
-    ] = None,
+    ] = Path(),
 ) -> None:
     """List the sites: records, addresses, when certificates end."""
     from gossamer.consortium import files
     from gossamer.consortium.authority import days_left, key_words
-    from gossamer.consortium.formats import now, stamp
     from gossamer.consortium.roster import Roster
     from gossamer.results.words import day
 
-    file = _roster_in(what)
-    roster = Roster.read(files.read(file), str(file))
+    rosters = [what]
+    if what.is_dir():
+        rosters = sorted(what.glob("*.roster")) or sorted(what.glob("*/*.roster"))
+    if len(rosters) != 1:
+        raise UserError(f"{what} has {len(rosters)} rosters; name the file of one.")
+    roster = Roster.read(files.read(rosters[0]), str(rosters[0]))
     say(f"consortium {roster.consortium}, roster {roster.version}, of {day(roster.issued)}")
     say(f"authority: {roster.fingerprint}")
-    today = now()
     for site in roster.sites:
         say("")
         if site.left is not None:
@@ -248,21 +247,11 @@ def pki_show(
             continue
         since = f", from round {site.joined.at_round}" if site.joined.at_round else ""
         say(f"{site.name}  {site.records} records, {site.address or 'dials out only'}{since}")
-        ends, left = site.parsed.not_valid_after_utc, days_left(site.parsed, today)
-        say(f"  key {key_words(site.public_key)}; certificate ends on {day(stamp(ends))} ({left} days)")
+        ends, left = files.stamp(site.parsed.not_valid_after_utc), days_left(site.parsed, files.now())
+        say(f"  key {key_words(site.public_key)}; certificate ends on {day(ends)} ({left} days)")
     if not roster.sites:
         say("no sites yet: gossamer pki invite SITE")
-    warn(roster.warnings(today))
-
-
-def _roster_in(what: Path | None) -> Path:
-    if what is not None and not what.is_dir():
-        return what
-    folder = Path() if what is None else what
-    rosters = sorted(folder.glob("*.roster")) or sorted(folder.glob("*/*.roster"))
-    if len(rosters) != 1:
-        raise UserError(f"{folder} has {len(rosters)} rosters; name the file of one.")
-    return rosters[0]
+    _warn_of(roster)
 
 
 @study_app.command("pack")
@@ -286,21 +275,11 @@ def study_pack(
 ) -> None:
     """Sign a recipe for the sites there are. Nodes and records are the newest roster's; trains nothing."""
     from gossamer.config.layers import parse_overrides
-    from gossamer.consortium.coordinator import Coordinator
-    from gossamer.consortium.formats import now
-    from gossamer.consortium.packing import pack
+    from gossamer.consortium.study import pack
 
-    study, path, plan = pack(
-        Coordinator.find(folder),
-        recipe,
-        parse_overrides(overrides or []),
-        deadline=deadline,
-        late=late,
-        tick=tick,
-        for_science=for_science,
-        data_dir=data_dir,
-        out=out,
-    )
+    terms: dict[str, Any] = {"deadline": deadline, "late": late, "tick": tick, "for_science": for_science}
+    changes = parse_overrides(overrides or [])
+    study, path, plan = pack(_coordinator(folder), recipe, changes, data_dir=data_dir, out=out, **terms)
     _describe(study)
     figures = plan.privacy.figures()
     if figures["epsilon_proven"] is not None and not plan.seeded:
@@ -309,7 +288,7 @@ def study_pack(
             f"{figures['adjacency']}, unit: {plan.privacy.unit}; observer: {plan.privacy.observer.description})"
         )
     say(f"study: {path}; send it to all sites, with the test rows if it has some")
-    warn(study.roster.warnings(now()))
+    _warn_of(study.roster)
 
 
 @study_app.command("show")
@@ -325,39 +304,173 @@ def study_show(
 
     verified = Study.read(study, authority)
     if recipe:
-        typer.echo(verified.body.recipe, nl=False)
+        typer.echo(verified.recipe, nl=False)
         return
     _describe(verified)
     if authority is None:
-        say(
-            f"whose consortium this is must be known from elsewhere; compare --authority {verified.roster.fingerprint}"
-        )
+        mark = verified.roster.fingerprint
+        say(f"whose consortium this is must be known from elsewhere; compare --authority {mark}")
 
 
-def _describe(study: Any) -> None:
+def _describe(study: Study) -> None:
     from gossamer.results.words import day
 
-    config, terms, body = study.config, study.terms, study.body
-    say(f"study {study.name}, version {study.version}, of {day(body.issued)}: {study.identity[:16]}")
+    config, terms, model, test = study.config, study.terms, study.model, study.test
+    privacy = config.privacy
+    say(f"study {study.name}, version {study.version}, of {day(study.issued)}: {study.identity[:16]}")
     say(f"consortium {study.roster.consortium}, roster {study.roster.version}: {', '.join(study.sites)}")
-    epsilon = config.privacy.epsilon
-    goal = (
-        f"ε ≤ {epsilon if isinstance(epsilon, list) else f'{epsilon:g}'}"
-        if epsilon is not None
-        else "a noise multiplier"
+    epsilon, delta = (
+        f"{one:g}" if isinstance(one, float) else one for one in (privacy.epsilon, privacy.delta)
     )
-    delta, unit = config.privacy.delta, config.privacy.protects.words()
-    guarantee = (
-        f"δ = {delta if isinstance(delta, list) else f'{delta:g}'}, {config.privacy.adjacency}, unit: {unit}"
-    )
-    say(f"{config.algorithm.kind}, {config.rounds} rounds, target: {goal} ({guarantee}; observer: everyone)")
-    say(f"model {config.model.kind}, {body.model.parameters} parameters, begins as {body.model.digest[:16]}")
-    rows = (
-        f"{body.test.rows} public rows in {body.test.file}, {body.test.digest[:16]}" if body.test else "none"
-    )
+    target = "a noise multiplier" if epsilon is None else f"ε ≤ {epsilon}"
+    guarantee = f"δ = {delta}, {privacy.adjacency}, unit: {privacy.protects.words()}; observer: everyone"
+    say(f"{config.algorithm.kind}, {config.rounds} rounds, target: {target} ({guarantee})")
+    say(f"model {config.model.kind}, {model.parameters} parameters, begins as {model.digest[:16]}")
+    rows = f"{test.rows} public rows in {test.file}, {test.digest[:16]}" if test else "none"
     say(f"test rows: {rows}")
-    say(
-        f"a round waits {terms.deadline:g} s; messages leave every {terms.tick:g} s and count for {terms.late} rounds"
-    )
+    leave = f"messages leave every {terms.tick:g} s and count for {terms.late} rounds"
+    say(f"a round waits {terms.deadline:g} s; {leave}")
     if terms.for_science:
         say("FOR SCIENCE: its noise may protect nobody; use it on records that need no privacy")
+
+
+@peer_app.command("check")
+def peer_check(
+    study: StudyFile,
+    site: SiteFile,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to try the links; 0: not at all.")] = 10.0,
+) -> None:
+    """Check all that can be checked before a study, then try the links. Draws nothing and spends nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        participation = _open(study, site, Path(folder))
+        for line in participation.check():
+            say(line)
+        states = participation.try_links(seconds) if seconds else {}
+    for name, state in states.items():
+        say(f"link to {name}: {state}")
+
+
+def _open(study: Path, site: Path, folder: Path) -> Participation:
+    from gossamer.consortium.participation import Participation
+
+    participation = Participation.open(study, site, folder)
+    warn(participation.warnings)
+    return participation
+
+
+@peer_app.command("run")
+def peer_run(
+    study: StudyFile,
+    site: SiteFile,
+    out: Out = None,
+    wait: Annotated[
+        float, typer.Option(min=1, help="Seconds to wait for the others at the start, and for anybody later.")
+    ] = 3600.0,
+    relay: RelayAddress = None,
+    token: Token = None,
+) -> None:
+    """Train with the other sites, or resume. It ends with a signed certificate."""
+    _take_part(study, site, out, relay, token, wait=wait)
+
+
+@peer_app.command("leave")
+def peer_leave(
+    study: StudyFile, site: SiteFile, out: Out = None, relay: RelayAddress = None, token: Token = None
+) -> None:
+    """Take part no longer: certify what was spent here. What others still hold for this site stays with it."""
+    _take_part(study, site, out, relay, token, wait=1.0, leaving=True)
+
+
+def _take_part(
+    study: Path, site: Path, out: Path | None, relay: str | None, token: str | None, **how: Any
+) -> None:
+    import logging
+
+    from gossamer.consortium.certificates import guarantee
+    from gossamer.consortium.peer import take_part
+
+    folder = (out or (site if site.is_dir() else site.parent) / study.stem).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        logging.raiseExceptions = False  # a log on a full disk would end in tracebacks
+        logging.basicConfig(format="%(asctime)s %(message)s", filename=folder / "log", level=logging.INFO)
+        participation = _open(study, site, folder)
+        with _agent(participation, relay, token):
+            outcome = take_part(participation, folder, say=say, **how)
+    except KeyboardInterrupt:
+        raise StoppedError("the same command resumes") from None
+    except OSError as error:
+        if error.errno is None:  # of a link, not of a file
+            raise
+        raise UserError(
+            f"{error.filename or folder} cannot be used: {error.strerror}; fix this (space, permissions, the disk), "
+            "then the same command resumes."
+        ) from error
+    certificate, name, rounds = outcome.certificate, participation.name, participation.config.rounds
+    say(f"{name}: {guarantee(certificate, participation.node)}")
+    if certificate["rounds"] < rounds:
+        say(f"{name} ran {certificate['rounds']} of the study's {rounds} rounds")
+    say(f"certificate, signed by {name}: {outcome.directory / 'certificate.json'}")
+
+
+def _agent(participation: Participation, relay: str | None, token: str | None) -> AbstractContextManager[Any]:
+    """Hand callers at this site's front of the relay to the listener here."""
+    if relay is None:
+        return nullcontext()
+    listener = participation.site.listener
+    if token is None or listener is None:
+        missing = "GOSSAMER_RELAY_TOKEN is not set" if token is None else 'site.toml has listen = "none"'
+        raise UserError(f"--relay {relay}: {missing}; a site at a relay needs its token and a port.")
+    from gossamer.consortium.relay import Agent
+
+    return closing(Agent(relay, participation.name, token, int(listener.rpartition(":")[2])))
+
+
+@peer_app.command("demo")
+def peer_demo(
+    sites: Annotated[int, typer.Option(min=2, max=16, help="How many.")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="How many rounds they train.")] = 60,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep everything in this new folder (default: a temporary one).")
+    ] = None,
+    limit: Annotated[float, typer.Option(min=10, help="Seconds after which it gives up.")] = 300.0,
+    seed: Annotated[
+        int | None, typer.Option(help="Noise from this seed, the simulator's too: equal models, no privacy.")
+    ] = None,
+) -> None:
+    """Run a whole consortium on this machine, a process per site, and compare it with the simulator."""
+    from gossamer.consortium.demo import demo
+
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise UserError(f"--out {out} is not empty; name a new folder.")
+    with tempfile.TemporaryDirectory(prefix="gossamer-demo-") as temporary:
+        folder = Path(temporary) if out is None else out.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        demo(folder, sites=sites, rounds=rounds, limit=limit, say=say, seed=seed)
+    if out is not None:
+        say(f"everything is in {out}")
+
+
+def relay(
+    back: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the sites wait.")],
+    front: Annotated[
+        list[str], typer.Option(metavar="SITE=HOST:PORT", help="Where others reach a site; once for each.")
+    ],
+    token: Annotated[
+        str | None, typer.Option(metavar="SITE", help="Print what this site needs, and end.")
+    ] = None,
+) -> None:
+    """Splice connections of sites that cannot listen; TLS stays between them. The secret: GOSSAMER_SECRET_FILE."""
+    from gossamer.consortium import relay as relays
+
+    fronts = dict(one.partition("=")[::2] for one in front)
+    if len(fronts) < len(front) or not all(name and address for name, address in fronts.items()):
+        raise UserError(f"--front {' '.join(front)} must be SITE=HOST:PORT, each site once.")
+    secret = relays.read_secret()
+    if token is None:
+        say(f"relay for {', '.join(fronts)}; sites wait at {back}")
+        relays.relay(secret, back, fronts)
+    elif token not in fronts:
+        raise UserError(f"--token {token} has no --front; those that have one: {', '.join(fronts)}.")
+    else:
+        typer.echo(relays.token(secret, token))

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from gossamer.consortium.event_loop import LOG
 from gossamer.consortium.frames import MAX_RATIO, Frame, Place, RefusedError, check_content, unpack
-from gossamer.consortium.links import Arrival, Links
+from gossamer.consortium.links import LOG, Arrival, Links
 from gossamer.consortium.mass import KNOWN, Mass, Parcel
 
 _EARLY = 4  # parcels of a site kept in memory for an exchange that has not begun here
@@ -42,14 +41,11 @@ class RefusalLog:
         now = self._clock()
         start, count = self._by_site.get(site, (now, 0))
         if now - start >= _LOG_INTERVAL:
-            if count > _LOGGED:
-                LOG.warning("%d more frames of %s were refused", count - _LOGGED, site)
             start, count = now, 0
         self._by_site[site] = start, count + 1
         if count < _LOGGED:
-            LOG.warning("a frame of %s was refused: %s", site, reason)
-        elif count == _LOGGED:
-            LOG.warning("further refused frames of %s are not logged for a minute", site)
+            last = "; further ones are not logged for a minute" if count == _LOGGED - 1 else ""
+            LOG.warning("a frame of %s was refused: %s%s", site, reason, last)
 
 
 @dataclass
@@ -71,40 +67,37 @@ class Contact:
     early: list[Arrival] = field(default_factory=list)  # of a channel that has not begun here
 
 
+@dataclass(kw_only=True)
 class Contacts:
-    """All other sites of an epoch. `layout` has, by channel, tensors of the shapes that a parcel must have."""
+    """All other sites of an epoch."""
 
-    def __init__(
-        self,
-        *,
-        study: str,
-        epoch: int,
-        sites: Sequence[str],
-        mass: Mass,
-        links: Links,
-        pace: Pace,
-        weighted: bool,
-        model: Callable[[], Tensor],
-        clock: Callable[[], float] = time.monotonic,
-        neighbours: Collection[str] | None = None,
-        rounds: int | None = None,
-        bound: float = MAX_RATIO,
-    ):
-        """`neighbours`: by the graph (default: all); `rounds`: of the study; `bound`: of a parcel's values."""
-        self.name, self.others = mass.name, [site for site in sites if site != mass.name]
-        self._study, self.epoch, self._mass, self._links = study, epoch, mass, links
-        self._pace, self._model, self._clock = pace, model, clock
-        self._origin = clock()
-        self._limit = float(len(sites)) if weighted else None  # all weights together: no parcel has more
-        mass.limit = self._limit
-        self._neighbours = self.others if neighbours is None else sorted(neighbours)
-        self._rounds, self._bound = rounds, bound
+    study: str
+    epoch: int
+    sites: Sequence[str]
+    mass: Mass
+    links: Links
+    pace: Pace
+    weighted: bool
+    model: Callable[[], Tensor]
+    clock: Callable[[], float] = time.monotonic
+    neighbours: Collection[str] | None = None  # by the graph; None: all
+    rounds: int | None = None  # of the study
+    bound: float = MAX_RATIO  # of a parcel's values
+
+    def __post_init__(self) -> None:
+        self.name, self.others = self.mass.name, [site for site in self.sites if site != self.mass.name]
+        self._origin = self.clock()
+        # All weights together: no parcel has more.
+        self._limit = self.mass.limit = float(len(self.sites)) if self.weighted else None
+        self._neighbours = self.others if self.neighbours is None else sorted(self.neighbours)
         self._contacts = {site: Contact() for site in self.others}
         self._model_asked_by: set[str] = set()
-        self.layout: dict[int, tuple[Tensor, ...]] = {}
+        self.layout: dict[
+            int, tuple[Tensor, ...]
+        ] = {}  # channel → tensors of the shapes that a parcel must have
         self.answer: Frame | None = None  # a neighbour's model
         self.urgent = False  # a site waits for a decision that is not on disk
-        self.refusals = RefusalLog(clock)
+        self.refusals = RefusalLog(self.clock)
         self.bytes_sent = 0
 
     def __getitem__(self, site: str) -> Contact:
@@ -114,7 +107,7 @@ class Contacts:
 
     def states(self) -> dict[str, str]:
         """Return "up", "suspect" or "down" for every other site."""
-        links = {site: self._links.states().get(site, "down") for site in self.others}
+        links = {site: self.links.states().get(site, "down") for site in self.others}
         return {
             site: "suspect" if self[site].suspect and state != "down" else state
             for site, state in links.items()
@@ -139,17 +132,17 @@ class Contacts:
 
     def is_cut_off(self, site: str) -> bool:
         """Tell whether a new roster took the site's link away."""
-        return site not in self._links.states()
+        return site not in self.links.states()
 
     def reaches(self, site: str) -> bool:
         """Tell whether a parcel made now would be taken there soon; if not, its share is better kept."""
         contact = self[site]
         if contact.suspect or contact.ahead is not None or self._is_down(site):
             return False
-        if any(self._clock() - first > self._pace.deadline for first in contact.first_sent.values()):
+        if any(self.clock() - first > self.pace.deadline for first in contact.first_sent.values()):
             return False
         return (
-            contact.heard is not None and abs(contact.heard.round - self._mass.place.round) <= self._pace.late
+            contact.heard is not None and abs(contact.heard.round - self.mass.place.round) <= self.pace.late
         )
 
     def left_behind(self) -> tuple[int, list[str]] | None:
@@ -158,7 +151,7 @@ class Contacts:
         reached, by = self._confirmed(
             {site: (place.round, 0) for site, place in heard.items() if place is not None}
         )
-        late = reached is not None and reached[0] > self._mass.place.round + self._pace.late
+        late = reached is not None and reached[0] > self.mass.place.round + self.pace.late
         return (reached[0], by) if reached is not None and late else None
 
     def _confirmed(self, claims: Mapping[str, tuple[int, int]]) -> tuple[tuple[int, int] | None, list[str]]:
@@ -176,16 +169,16 @@ class Contacts:
             self[site].suspect = True
 
     def _is_down(self, site: str) -> bool:
-        return self._links.states().get(site, "down") == "down"
+        return self.links.states().get(site, "down") == "down"
 
     # Sending
 
     def wait_for_tick(self) -> None:
         """Take in what arrives until the next multiple of the tick."""
-        if self._pace.tick > 0:
-            ticks = math.ceil((self._clock() - self._origin) / self._pace.tick)
-            until = self._origin + ticks * self._pace.tick
-            while self._clock() < until:
+        if self.pace.tick > 0:
+            ticks = math.ceil((self.clock() - self._origin) / self.pace.tick)
+            until = self._origin + ticks * self.pace.tick
+            while self.clock() < until:
                 self.listen(until)
 
     def flush(self) -> None:
@@ -199,28 +192,27 @@ class Contacts:
             contact, due = self[site], self._due(site)
             # The newest first: its receiver waits for it, and not for those that were late before.
             for number in sorted(due, reverse=True):
-                self.post(site, "share", parcel=self._mass.outbound[site].parcels[number])
-                contact.last_sent[number] = self._clock(), self._mass.place.round
-                contact.first_sent.setdefault(number, self._clock())
+                self.post(site, "share", parcel=self.mass.outbound[site].parcels[number])
+                contact.last_sent[number] = self.clock(), self.mass.place.round
+                contact.first_sent.setdefault(number, self.clock())
             if not due and self._owes_answer(site):
                 self.post(site, "hello")
             contact.lost.clear()
         for site in self._model_asked_by:
-            self.post(site, "model", content=(self._model().detach().reshape(-1),))
+            self.post(site, "model", content=(self.model().detach().reshape(-1),))
         self._model_asked_by.clear()
 
     def _due(self, site: str) -> list[int]:
         """Return the numbers of the parcels to send now: only of those that are on disk."""
-        contact, link = self[site], self._mass.outbound.get(site)
-        parcels = {} if link is None else link.parcels
+        contact, parcels = self[site], self.mass.parcels_to(site)
         contact.last_sent = {n: sent for n, sent in contact.last_sent.items() if n in parcels}
         contact.first_sent = {n: sent for n, sent in contact.first_sent.items() if n in parcels}
-        written = self._mass.durable_view(site).following
+        written = self.mass.durable_view(site).following
         return [n for n in parcels if n < written and (n in contact.lost or self._is_due(contact, n))]
 
     def _owes_answer(self, site: str) -> bool:
         """Tell whether the site waits for a decision, or to learn that it was heard."""
-        decided = self._mass.durable_view(site).decisions
+        decided = self.mass.durable_view(site).decisions
         return (
             self[site].owes_greeting or not {*decided.taken, *decided.returned} <= self[site].decisions_sent
         )
@@ -230,49 +222,49 @@ class Contacts:
         if number not in contact.last_sent:
             return True
         sent_at, sent_in = contact.last_sent[number]
-        late = self._mass.place.round - sent_in >= max(2, self._pace.late // 2)
-        return late or self._clock() - sent_at >= self._pace.deadline
+        late = self.mass.place.round - sent_in >= max(2, self.pace.late // 2)
+        return late or self.clock() - sent_at >= self.pace.deadline
 
     def greet(self, sites: Iterable[str], kind: str = "hello", *, every: float = 0.0) -> None:
         """Tell sites where this one is, at most once in `every` seconds."""
         for site in sites:
-            if self._clock() >= self[site].last_frame + every:
+            if self.clock() >= self[site].last_frame + every:
                 self.post(site, kind)
 
     def post(
         self, to: str, kind: str, *, parcel: Parcel | None = None, content: tuple[Tensor, ...] = ()
     ) -> None:
-        view, contact, place = self._mass.durable_view(to), self[to], self._mass.place
+        view, contact, place = self.mass.durable_view(to), self[to], self.mass.place
         frame = Frame(
             kind=kind,  # type: ignore[arg-type]  # checked by the model
-            study=self._study,
+            study=self.study,
             epoch=self.epoch,
             sender=self.name,
             receiver=to,
             place=place,
-            incarnation=self._mass.incarnation,
+            incarnation=self.mass.incarnation,
             oldest=view.oldest,
             following=view.following,
             decisions=view.decisions,
-            channel=self._mass.channel if parcel is None else parcel.channel,
+            channel=self.mass.channel if parcel is None else parcel.channel,
             sequence=0 if parcel is None else parcel.sequence,
             made=place if parcel is None else parcel.made,
             content=content if parcel is None else parcel.content,
         )
         contact.decisions_sent = frozenset((*view.decisions.taken, *view.decisions.returned))
-        contact.owes_greeting, contact.last_frame = False, self._clock()
+        contact.owes_greeting, contact.last_frame = False, self.clock()
         raw = frame.pack()
         self.bytes_sent += len(raw)
-        self._links.send(to, raw, self._clock() + self._pace.deadline)
+        self.links.send(to, raw, self.clock() + self.pace.deadline)
 
     # Receiving
 
     def listen(self, until: float) -> None:
         """Wait for one frame, at most until then, and take in all that are there."""
-        arrival = self._links.receive(until)
+        arrival = self.links.receive(until)
         while arrival is not None:
             self.handle(arrival)
-            arrival = self._links.receive(self._clock())
+            arrival = self.links.receive(self.clock())
 
     def open_channel(self, channel: int, layout: tuple[Tensor, ...]) -> None:
         """Check parcels of this channel from now on, those that came early first."""
@@ -285,11 +277,11 @@ class Contacts:
     def handle(self, arrival: Arrival) -> None:
         """Use a frame or refuse it with one reason. Whatever its bytes are, nothing else happens."""
         try:
-            frame = unpack(arrival.message, sender=arrival.sender, receiver=self.name, study=self._study)
+            frame = unpack(arrival.message, sender=arrival.sender, receiver=self.name, study=self.study)
             contact = self._contacts.get(arrival.sender)
             reached = max(frame.epoch, frame.place.round)
-            if self._rounds is not None and reached > self._rounds:
-                raise RefusedError(f"it claims to be in round {reached}; the study has {self._rounds}")
+            if self.rounds is not None and reached > self.rounds:
+                raise RefusedError(f"it claims to be in round {reached}; the study has {self.rounds}")
             if (
                 frame.epoch > self.epoch
             ):  # it joins later, or is through with this epoch; it will send this again
@@ -306,14 +298,14 @@ class Contacts:
             self.refusals.add(arrival.sender, error)
 
     def _apply(self, frame: Frame, arrival: Arrival) -> None:
-        contact, mass, site = self[frame.sender], self._mass, frame.sender
+        contact, mass, site = self[frame.sender], self.mass, frame.sender
         if frame.kind == "model":
-            check_content(frame.content, (self._model().reshape(-1),), weight=None, bound=self._bound)
+            check_content(frame.content, (self.model().reshape(-1),), weight=None, bound=self.bound)
         elif frame.content and frame.channel not in self.layout:
             contact.early = [*contact.early, arrival][-_EARLY:]
             return
         elif frame.content:
-            check_content(frame.content, self.layout[frame.channel], weight=self._limit, bound=self._bound)
+            check_content(frame.content, self.layout[frame.channel], weight=self._limit, bound=self.bound)
         known = mass.inbound.get(site)
         mass.forget_settled(site, frame.incarnation, frame.oldest)  # an older incarnation is refused here
         if known is not None and known.incarnation < frame.incarnation:  # it starts again without its state
@@ -335,25 +327,14 @@ class Contacts:
             self._model_asked_by.add(site)
         elif frame.kind == "model":
             self.answer = frame
-        elif (
-            frame.kind == "waiting"
-        ):  # what was sent is lost; or nothing was sent, and then it should learn that
-            link = mass.outbound.get(site)
-            parcels = {} if link is None else link.parcels
+        elif frame.kind == "waiting":  # what was sent is lost; or nothing was, and then it should learn that
+            parcels = mass.parcels_to(site)
             contact.lost |= {number for number, parcel in parcels.items() if parcel.made <= frame.place}
             contact.owes_greeting = True
 
     def _accept_parcel(self, frame: Frame, contact: Contact) -> None:
-        parcel = Parcel(
-            frame.sender,
-            frame.receiver,
-            frame.incarnation,
-            frame.sequence,
-            frame.made,
-            frame.channel,
-            frame.content,
-        )
-        if self._mass.decide(parcel) == KNOWN:
+        parcel = Parcel(**{field: getattr(frame, field) for field in Parcel._fields})
+        if self.mass.decide(parcel) == KNOWN:
             contact.decisions_sent = frozenset()  # the decision did not reach it
-        if frame.made < self._mass.place:  # late, and so its sender waits
+        if frame.made < self.mass.place:  # late, and so its sender waits
             self.urgent = True

@@ -1,7 +1,6 @@
 """The folder of a consortium's operator: the authority's key, the open invites, the newest roster.
 
 north/authority.key     private, its owner's alone
-north/authority.crt     its certificate
 north/north.roster      the newest version, signed: what all sites get
 north/mercy.invite      an open invite, private
 north/*.study           the studies that were packed
@@ -9,32 +8,21 @@ north/*.study           the studies that were packed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gossamer.consortium import authority as pki
 from gossamer.consortium import files
-from gossamer.consortium.authority import (
-    WARN_DAYS,
-    Authority,
-    days_left,
-    fingerprint,
-    issue,
-    key_words,
-    make_authority,
-    pem,
-    private_pem,
-    public_bytes,
-    read_authority_key,
-)
-from gossamer.consortium.formats import check_name, now, stamp
-from gossamer.consortium.invite import Invite, read_request
-from gossamer.consortium.roster import MAX_ROUND, Joined, Left, Member, Roster, first_version, next_version
+from gossamer.consortium.authority import Authority, Invite
+from gossamer.consortium.files import Name, check_field, now, stamp
+from gossamer.consortium.roster import MAX_ROUND, Joined, Left, Member, Roster, sign_roster
 from gossamer.errors import UserError
 
-KEY, CERTIFICATE = "authority.key", "authority.crt"
+KEY = "authority.key"
 INVITE_DAYS = 7
 
 Clock = Callable[[], datetime]
@@ -45,91 +33,79 @@ class Coordinator:
 
     def __init__(self, folder: Path, clock: Clock = now):
         self.folder, self._clock = folder, clock
-        key = read_authority_key(files.read_private(folder / KEY), str(folder / KEY))
-        try:
-            certificate = x509.load_pem_x509_certificate(files.read(folder / CERTIFICATE))
-        except ValueError as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(
-                f"{folder / CERTIFICATE} is damaged: it is not a certificate; restore it."
-            ) from None
-        if certificate.public_key() != key.public_key():
-            raise UserError(f"{folder / KEY} is not the key of {folder / CERTIFICATE}; restore both.")
-        self.authority = Authority(key, certificate)
+        self._key: Ed25519PrivateKey = pki.read_private_key(folder / KEY, Ed25519PrivateKey)
+        self.roster()
 
     @classmethod
     def init(cls, name: str, folder: Path | None = None, clock: Clock = now) -> Coordinator:
-        check_name("the consortium's name", name)
+        check_field(Name, "the consortium's name", name)
         folder = Path(name) if folder is None else folder
-        authority = make_authority(name, clock())
-        roster = first_version(authority, name, clock())
+        authority = pki.make_authority(name, clock())
+        roster = sign_roster(authority, name, [], clock())
         files.make_folder(folder)
-        files.write_new(folder / KEY, private_pem(authority.key), 0o600)
-        files.write_new(folder / CERTIFICATE, pem(authority.certificate).encode())
-        files.write_new(folder / f"{name}.roster", roster.content)
+        files.write(folder / KEY, pki.private_pem(authority.key), 0o600, new=True)
+        files.write(folder / f"{name}.roster", roster.content, new=True)
         return cls(folder, clock)
 
     @classmethod
     def find(cls, folder: Path | None, clock: Clock = now) -> Coordinator:
-        """In the folder that was named, in this one, or in the only one here."""
+        """Open the folder that was named, this one, or the only one here."""
         return cls(files.only_folder_with(KEY, "--dir", "consortium's folder", folder), clock)
 
     @property
     def roster_file(self) -> Path:
         rosters = sorted(self.folder.glob("*.roster"))
         if len(rosters) != 1:
-            raise UserError(
-                f"{self.folder} must hold one file that ends in .roster, and has {len(rosters)}; restore it."
-            )
+            raise UserError(f"{self.folder} must hold one file *.roster, and has {len(rosters)}; restore it.")
         return rosters[0]
 
     def roster(self) -> Roster:
         path = self.roster_file
-        return Roster.read(files.read(path), str(path), fingerprint(self.authority.certificate))
+        roster = Roster.read(files.read(path), str(path))
+        if roster.public_key != self._key.public_key():
+            raise UserError(f"{self.folder / KEY} is not the key that signed {path}; restore both.")
+        return roster
+
+    @property
+    def authority(self) -> Authority:
+        return Authority(self._key, self.roster().signer)
 
     def invite(self, site: str, days: float = INVITE_DAYS) -> Invite:
-        """A new one; an open one of the same site is good no longer."""
-        check_name("the site's name", site)
+        """Make a new invite; an open one of the same site is good no longer."""
+        check_field(Name, "the site's name", site)
         if not 0 < days <= 90:
             raise UserError(f"--days {days:g} must be more than 0 and at most 90.")
         with files.locked(self.folder):
-            roster = self.roster()
-            ends = self._clock() + timedelta(days=days)
+            roster, ends = self.roster(), stamp(self._clock() + timedelta(days=days))
             invite = Invite(
-                consortium=roster.consortium, site=site, authority=roster.fingerprint, expires=stamp(ends)
+                consortium=roster.consortium, site=site, authority=roster.fingerprint, expires=ends
             )
             files.write(self._invite_file(site), f"{invite.text()}\n".encode(), 0o600)
         return invite
 
     def approve(self, site: str, request: bytes, where: str, at_round: int = 0) -> tuple[Roster, str]:
-        """The roster with the site in it, and a mark of its key to compare with what the site sees."""
-        check_name("the site's name", site)
+        """Return the roster with the site in it, and a mark of its key to compare with what the site sees."""
+        check_field(Name, "the site's name", site)
         _check_round(at_round)
         with files.locked(self.folder):
-            roster, invite = self.roster(), self._open_invite(site)
-            requested = read_request(request, invite, where)
-            members = {one.name: one for one in roster.sites}
-            if any(public_bytes(one.public_key) == public_bytes(requested.key) for one in roster.sites):
-                raise UserError(
-                    f"{where} asks for a key that a site of {roster.consortium} has already; join again."
-                )
-            old = members.get(site)
+            roster = self.roster()
+            requested = pki.read_request(request, self._open_invite(site), where)
+            key = requested.key()
+            if any(member.public_key == key for member in roster.sites):
+                raise UserError(f"{where} asks for a key that another site has; join again.")
+            old = next((member for member in roster.sites if member.name == site), None)
             # A site that lost its key keeps its node; one that had left joins again.
-            joined = (
-                old.joined if old and not old.left else Joined(version=roster.version + 1, at_round=at_round)
-            )
-            certificate = issue(self.authority, roster.consortium, site, requested.key, self._clock())
-            members[site] = Member(
+            joined = old.joined if old and not old.left else None
+            member = Member(
                 name=site,
-                certificate=pem(certificate),
+                certificate=self._certificate(roster, site, key),
                 address=requested.address,
                 records=requested.records,
-                joined=joined,
+                joined=joined or Joined(version=roster.version + 1, at_round=at_round),
             )
-            published = self._publish(roster, list(members.values()))
+            published = self._publish(roster, {site: member})
             self._invite_file(site).unlink(missing_ok=True)  # good once
-        return published, key_words(requested.key)
+        return published, pki.key_words(key)
 
     def revoke(self, site: str, at_round: int = 0) -> Roster:
         """Remove a site at once, whose key is lost or who broke the rules; the others continue without it."""
@@ -140,30 +116,28 @@ class Coordinator:
         return self._remove(site, at_round, revoked=False)
 
     def renew(self, names: Sequence[str] = ()) -> tuple[Roster, list[str]]:
-        """New certificates for the same keys: of these sites, or of all that end within 14 days."""
+        """Make new certificates for the same keys: of these sites, or of all that end within 14 days."""
         with files.locked(self.folder):
             roster, today = self.roster(), self._clock()
+            active = {site.name: site for site in roster.sites if site.left is None}
             for name in names:
-                if roster.site(name).left is not None:
-                    raise UserError(
-                        f"{name} has left {roster.consortium}; `gossamer pki invite {name}` lets it in again."
-                    )
-            due = [
-                site.name
-                for site in roster.sites
-                if site.left is None
-                and (site.name in names if names else days_left(site.parsed, today) < WARN_DAYS)
+                if roster.site(name).name not in active:
+                    raise UserError(f"{name} has left; `gossamer pki invite {name}` lets it in again.")
+            ending = [
+                name for name, site in active.items() if pki.days_left(site.parsed, today) < pki.WARN_DAYS
             ]
+            due = sorted(set(names)) or ending
             if not due:
                 return roster, []
-            return self._publish(
-                roster, [self._renewed(s) if s.name in due else s for s in roster.sites]
-            ), due
+            renewed = {name: self._certificate(roster, name, active[name].public_key) for name in due}
+            changed = {
+                name: active[name].model_copy(update={"certificate": certificate})
+                for name, certificate in renewed.items()
+            }
+            return self._publish(roster, changed), due
 
-    def _renewed(self, site: Member) -> Member:
-        consortium = self.roster().consortium
-        certificate = issue(self.authority, consortium, site.name, site.public_key, self._clock())
-        return site.model_copy(update={"certificate": pem(certificate)})
+    def _certificate(self, roster: Roster, site: str, key: EllipticCurvePublicKey) -> str:
+        return pki.pem(pki.issue(self.authority, roster.consortium, site, key, self._clock()))
 
     def _remove(self, name: str, at_round: int, *, revoked: bool) -> Roster:
         _check_round(at_round)
@@ -171,38 +145,30 @@ class Coordinator:
             roster = self.roster()
             site = roster.site(name)
             if site.left is not None and (site.left.revoked or not revoked):
-                raise UserError(
-                    f"{name} has left {roster.consortium} already, in roster {site.left.version}."
-                )
+                raise UserError(f"{name} has left already, in roster {site.left.version}.")
             left = Left(version=roster.version + 1, at_round=at_round, revoked=revoked)
-            if (
-                site.left is not None and not at_round
-            ):  # its links go down, and it is out when it would have been
+            if site.left is not None and not at_round:
+                # Its links go down, and it is out when it would have been.
                 left = site.left.model_copy(update={"revoked": True})
-            published = self._publish(
-                roster, [s.model_copy(update={"left": left}) if s.name == name else s for s in roster.sites]
-            )
+            published = self._publish(roster, {name: site.model_copy(update={"left": left})})
             self._invite_file(name).unlink(missing_ok=True)
         return published
 
-    def _publish(self, last: Roster, sites: Sequence[Member]) -> Roster:
-        roster = next_version(self.authority, last, sites, self._clock())
+    def _publish(self, last: Roster, changed: Mapping[str, Member]) -> Roster:
+        """Write the next version, in which these sites are new or changed."""
+        members = {**{site.name: site for site in last.sites}, **changed}
+        roster = sign_roster(self.authority, last.consortium, list(members.values()), self._clock(), last)
         files.write(self.roster_file, roster.content)
         return roster
 
     def _open_invite(self, site: str) -> Invite:
         path = self._invite_file(site)
         if not path.exists():
-            raise UserError(
-                f"no invite of {site!r} is open: there was none, or it was answered already; "
-                f"`gossamer pki invite {site}` makes one."
-            )
+            raise UserError(f"no invite of {site!r} is open; `gossamer pki invite {site}` makes one.")
         invite = Invite.read(files.read_private(path).decode(errors="replace"))
         if invite.site != site:
-            raise UserError(
-                f"{path} is an invite of {invite.site}; `gossamer pki invite {site}` makes a new one."
-            )
-        invite.refuse_expired(self._clock())
+            raise UserError(f"{path} is an invite of {invite.site}, not of {site}; invite {site} again.")
+        invite.check_expiry(self._clock())
         return invite
 
     def _invite_file(self, site: str) -> Path:

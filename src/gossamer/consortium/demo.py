@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gossamer.accounting.budget import STATE
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.packing import pack
 from gossamer.consortium.site import accept, join
+from gossamer.consortium.study import pack
 from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import UNIT, epsilon_text
@@ -39,8 +37,7 @@ NAMES = (
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """By site: (accuracy of its model, its proven ε); and the same of the simulator."""
 
     sites: Mapping[str, tuple[float, float | None]]
@@ -48,46 +45,39 @@ class Result:
 
 
 def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed: int | None = None) -> Result:
-    """All of it in `folder`, which is empty. With a `seed` the simulator draws the same noise: no privacy."""
-    with _own_register(folder):
-        return _demo(folder, sites, rounds, limit, say, seed)
-
-
-@contextmanager
-def _own_register(folder: Path) -> Iterator[None]:
-    """Demos use the same public digits again and again: what one spends is nothing to the next, nor to its user."""
-    before = os.environ.get(STATE)
+    """Run everything in `folder`, which is empty. With a `seed` the simulator draws the same noise: no privacy."""
+    end, names, before = time.monotonic() + limit, NAMES[:sites], os.environ.get(STATE)
+    changes = {} if seed is None else {"seed": seed, "privacy.noise.source": "seeded"}
+    # Demos use the same public digits again and again: what one spends is nothing to the next, nor to its user.
     os.environ[STATE] = str(folder / "state")
     try:
-        yield
+        study = prepare(folder, names, rounds, changes=changes, for_science=seed is not None)
+        say(f"prepared: an authority, {sites} sites with keys and files of their own, and one signed study")
+        say(f"started: {sites} processes, {rounds} rounds over mutual TLS on loopback")
+        _run_all(folder, study, names, end)
+        runs = [folder / name / "part" / "run" for name in names]
+        for line in ("", *verify_set(runs, study)):
+            say(line)
+        figures = {
+            name: _figures(run, node) for node, (name, run) in enumerate(zip(names, runs, strict=True))
+        }
+        result = Result(figures, _simulate(folder, names, rounds, changes))
     finally:
         os.environ.pop(STATE)
         if before is not None:
             os.environ[STATE] = before
-
-
-def _demo(folder: Path, sites: int, rounds: int, limit: float, say: Say, seed: int | None) -> Result:
-    began = time.monotonic()
-    names = NAMES[:sites]
-    changes = {} if seed is None else {"seed": seed, "privacy.noise.source": "seeded"}
-    study = prepare(folder, names, rounds, changes=changes, for_science=seed is not None)
-    say(
-        f"prepared: an authority, {sites} sites with keys, certificates and files of their own, and one signed study"
-    )
-    say(f"started: {sites} processes, {rounds} rounds over mutual TLS on loopback")
-    _run_all(folder, study, names, began + limit)
-    say("")
-    lines = verify_set([folder / name / "part" / "run" for name in names], study)
-    for line in lines:
-        say(line)
-    simulated = _simulated(folder, names, rounds, changes)
-    result = Result({name: _figures(folder, name, k) for k, name in enumerate(names)}, simulated)
-    _compare(result, say, drawn_alike=seed is not None)
+    accuracies, epsilon = result.simulated
+    say("\nsite          accuracy  proven ε   simulator: accuracy  proven ε")
+    for (name, (accuracy, proven)), other in zip(figures.items(), accuracies, strict=True):
+        own, simulated = epsilon_text(proven), epsilon_text(epsilon)
+        say(f"{name:12}  {accuracy:8.3f}  {own:>8}   {other:19.3f}  {simulated:>8}")
+    noise = "noise differs from run to run" if seed is None else "seeded noise, the same in both: no privacy"
+    say(f"(δ = 0.0001, add-remove, unit: {UNIT}; observer: who sees all messages; {noise})")
     return result
 
 
 def recipe(sites: int, rounds: int) -> dict[str, Any]:
-    """The quickstart's, for so many sites with files of their own."""
+    """Return the quickstart's recipe, for so many sites with files of their own."""
     return {
         "name": "demo",
         "nodes": sites,
@@ -107,6 +97,10 @@ def recipe(sites: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def _places(folder: Path) -> dict[str, str]:
+    return {"data.path": str(folder / "records-{node}.csv"), "data.test": str(folder / "test.csv")}
+
+
 def prepare(
     folder: Path,
     names: Sequence[str],
@@ -118,40 +112,37 @@ def prepare(
     for_science: bool = False,
     address_of: Callable[[str, int], str] = lambda name, port: f"127.0.0.1:{port}",
 ) -> Path:
-    """An authority, its sites with their records, and a study, which is returned.
+    """Make an authority, its sites with their records, and a study; return the study's file.
 
     `address_of`: where others reach a site that listens at this port, if a proxy is between.
     """
-    counts = _digits(folder, names)
+    counts = _write_digits(folder, names)
     authority = Coordinator.init("demo", folder / "authority")
-    ports = _free_ports(len(names))
-    for name, port, count in zip(names, ports, counts, strict=True):
-        address = address_of(name, port)
-        request, _ = join(
-            authority.invite(name), listen=address, records=count, folder=folder / name,
-            data=str(folder / f"{name}.csv"), cap=8.5,
-        )  # fmt: skip
+    settings = {}  # what the operators change in site.toml
+    for name, port, count in zip(names, _free_ports(len(names)), counts, strict=True):
+        address, data = address_of(name, port), str(folder / f"{name}.csv")
+        invite = authority.invite(name)
+        request, _ = join(invite, listen=address, records=count, folder=folder / name, data=data, cap=8.5)
         authority.approve(name, request.read_bytes(), str(request))
-        here = f"{address.rpartition(':')[0]}:{port}"
-        site = folder / name / "site.toml"
-        site.write_text(site.read_text().replace(f'listen = "{address}"', f'listen = "{here}"'))
+        settings[name] = {
+            f'listen = "{address}"': f'listen = "{address.rpartition(":")[0]}:{port}"',
+            '# test = "test.csv"': 'test = "../test.csv"',
+            "cap = 8.5": "public = true  # digits\ncap = 8.5" if for_science else "cap = 8.5",
+        }
+    roster = authority.roster_file
     for name in names:
         site = folder / name / "site.toml"
-        roster = authority.roster_file
-        accept(site, roster.read_bytes(), str(roster), lambda changes: True)
-        text = site.read_text().replace('# test = "test.csv"', 'test = "../test.csv"')
-        text = text.replace("cap = 8.5", "public = true  # digits\ncap = 8.5") if for_science else text
+        text = site.read_text()
+        for old, new in settings[name].items():
+            text = text.replace(old, new)
         site.write_text(text)
-    where = {"data.path": str(folder / "records-{node}.csv"), "data.test": str(folder / "test.csv")}
-    _, study, _ = pack(
-        authority, recipe(len(names), rounds), {**where, **(changes or {})},
-        deadline=deadline, tick=tick, for_science=for_science,
-    )  # fmt: skip
-    return study
+        accept(site, roster.read_bytes(), str(roster), lambda changes: True)
+    terms: dict[str, Any] = {"deadline": deadline, "tick": tick, "for_science": for_science}
+    return pack(authority, recipe(len(names), rounds), {**_places(folder), **(changes or {})}, **terms)[1]
 
 
-def _digits(folder: Path, names: Sequence[str]) -> list[int]:
-    """The bundled digits as a file a site, and one of public test rows; how many records each has."""
+def _write_digits(folder: Path, names: Sequence[str]) -> list[int]:
+    """Write the bundled digits as a file a site, and one of public test rows; return how many records each has."""
     digits = datasets.kinds["digits"]().load(None, 0)
     pieces = np.array_split(np.arange(len(digits.x_train)), len(names))
     for k, (name, piece) in enumerate(zip(names, pieces, strict=True)):
@@ -172,20 +163,17 @@ def _write(path: Path, x: Any, y: Any) -> None:
 
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [one.getsockname()[1] for one in sockets]
 
 
 def start(folder: Path, study: Path, name: str, wait: float) -> subprocess.Popen[bytes]:
-    """The process of one site; what it says goes to its own folder."""
-    with (folder / name / "output.txt").open("ab") as output:
+    """Start the process of one site; what it prints goes to its own folder."""
+    place = folder / name
+    words = [str(study), "--site", str(place), "--out", str(place / "part"), "--wait", f"{wait:g}"]
+    with (place / "output.txt").open("ab") as output:
         return subprocess.Popen(
-            [
-                sys.executable, "-P", "-m", "gossamer", "peer", "run", str(study), "--site", str(folder / name),
-                "--out", str(folder / name / "part"), "--wait", f"{wait:g}",
-            ],
+            [sys.executable, "-P", "-m", "gossamer", "peer", "run", *words],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment(1),
         )  # fmt: skip
 
@@ -195,22 +183,21 @@ def _run_all(folder: Path, study: Path, names: Sequence[str], end: float) -> Non
     try:
         for name in names:
             children[name] = start(folder, study, name, wait=max(10.0, end - time.monotonic()))
-        while any(child.poll() is None for child in children.values()):
-            failed = next((name for name, child in children.items() if child.poll() not in (None, 0)), None)
-            if failed is not None:
-                raise UserError(f"{failed} stopped: {_last_line(folder / failed / 'output.txt')}")
-            if time.monotonic() > end:
+        running = True
+        while running:
+            running = None in [child.poll() for child in children.values()]
+            for name, child in children.items():
+                if child.returncode:
+                    raise UserError(f"{name} stopped: {_last_line(folder / name / 'output.txt')}")
+            if running and time.monotonic() > end:
                 raise UserError("the demo took longer than --limit; give it more seconds, or fewer rounds.")
             time.sleep(0.1)
-        for name, child in children.items():
-            if child.returncode:
-                raise UserError(f"{name} stopped: {_last_line(folder / name / 'output.txt')}")
     finally:
         stop(children.values())
 
 
-def stop(children: Any) -> None:
-    """End those that are left, and wait until they have."""
+def stop(children: Iterable[Any]) -> None:
+    """End the processes that are left, and wait until they have ended."""
     left = [child for child in children if child.poll() is None]
     for child in left:
         child.terminate()
@@ -223,47 +210,29 @@ def stop(children: Any) -> None:
 
 
 def _last_line(output: Path) -> str:
-    lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
-    return re.sub("^gossamer: ", "", lines[-1]) if lines else "it printed nothing."
+    lines = output.read_text(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("gossamer: ") if lines else "it printed nothing."
 
 
-def _figures(folder: Path, name: str, node: int) -> tuple[float, float | None]:
-    run = folder / name / "part" / "run"
-    rows = read_metrics(run / "metrics.jsonl")
+def _figures(run: Path, node: int) -> tuple[float, float | None]:
     certificate = read_object(run / "certificate.json")
-    return rows[-1]["accuracy_mean"], certificate["epsilon_by_node"][node]["proven"]
+    accuracy = read_metrics(run / "metrics.jsonl")[-1]["accuracy_mean"]
+    return accuracy, certificate["epsilon_by_node"][node]["proven"]
 
 
-def _simulated(
+def _simulate(
     folder: Path, names: Sequence[str], rounds: int, changes: Mapping[str, Any]
 ) -> tuple[Sequence[float], float | None]:
-    """The same recipe on the same files, all nodes in this process; its own accounts, so that no cap is touched."""
+    """Run the same recipe on the same files in this process; its own accounts, so that no cap is touched."""
     from gossamer.config.layers import resolve
     from gossamer.training.assemble import assemble
     from gossamer.training.plan import Plan
     from gossamer.training.run import execute
 
-    tables = recipe(len(names), rounds)
-    (folder / "simulated").mkdir()
-    here = {
-        "data.path": str(folder / "records-{node}.csv"),
-        "data.test": str(folder / "test.csv"),
-        "data.records": [len((folder / f"{name}.csv").read_text().splitlines()) - 1 for name in names],
-        "data.budget": str(folder / "simulated" / "budget-{node}.jsonl"),
-        **changes,
-    }
-    o = Plan.of(resolve(tables, here))
-    done = execute(assemble(o), out=folder / "simulated" / "run")
+    out = folder / "simulated"
+    out.mkdir()
+    counts = [len((folder / f"{name}.csv").read_text().splitlines()) - 1 for name in names]
+    own = {"data.records": counts, "data.budget": str(out / "budget-{node}.jsonl")}
+    config = resolve(recipe(len(names), rounds), {**_places(folder), **own, **changes})
+    done = execute(assemble(Plan.of(config)), out=out / "run")
     return done.result["accuracy_by_node"], done.certificate["epsilon_proven"]
-
-
-def _compare(result: Result, say: Say, *, drawn_alike: bool) -> None:
-    accuracies, epsilon = result.simulated
-    say("")
-    say("site          accuracy  proven ε   simulator: accuracy  proven ε")
-    for (name, (accuracy, proven)), other in zip(result.sites.items(), accuracies, strict=True):
-        say(
-            f"{name:12}  {accuracy:8.3f}  {epsilon_text(proven):>8}   {other:19.3f}  {epsilon_text(epsilon):>8}"
-        )
-    noise = "seeded noise, the same in both: no privacy" if drawn_alike else "noise differs from run to run"
-    say(f"(δ = 0.0001, add-remove, unit: {UNIT}; observer: who sees all messages; {noise})")

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from gossamer.consortium.frames import MAX_RATIO, Place
 from gossamer.consortium.journal import Journal
 from gossamer.consortium.links import Links
 from gossamer.consortium.mass import Mass
-from gossamer.consortium.rules import Rule
+from gossamer.consortium.rules import channel_of, rule_of
 from gossamer.errors import UserError
 from gossamer.topology.schedule import Topology
 
@@ -36,6 +36,15 @@ class Epoch:
     number: int  # its first round: sites that know different changes still mean the same by it
     sites: tuple[str, ...]
     topology: Topology
+
+
+class _Begun(NamedTuple):
+    """The round that has begun, as the disk has it: what a crash takes this site back to."""
+
+    round: int
+    state: Any
+    uses: int  # gradients requested before it
+    ran: int  # rounds that ended here before it
 
 
 class AloneError(Exception):
@@ -53,107 +62,89 @@ class LeftBehindError(Exception):
         self.round, self.by, self.state = round, by, state
 
 
+@dataclass(kw_only=True, eq=False)
 class PeerExchange:
     """mix(t, A, B, …) of one site; `before_round` and `after_round` go to the loop of rounds.
 
     `initial` is the algorithm's state (a NamedTuple) at the start. After a crash the exchange is made again with the
     same journal: `resume` says with which round and state the loop goes on. The round is repeated then, but its
     exchanges that were on disk are not: what they kept and sent is taken from the journal. `between(t)` is called ahead
-    of round t and again and again while this site waits there; it may raise to end the wait.
+    of round t and again and again while this site waits there; it may raise to end the wait. `uses()` is the number of
+    gradients requested so far.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        study: str,
-        epoch: Epoch,
-        rule: Rule,
-        links: Links,
-        journal: Journal,
-        pace: Pace,
-        initial: Any,
-        start: int = 0,
-        channels: Callable[[int, int], int] = lambda t, call: 0,
-        uses: Callable[[], int] = lambda: 0,
-        model: Callable[[Any], Tensor] = lambda state: state[0],
-        between: Callable[[int], None] = lambda t: None,
-        incarnation: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        rounds: int | None = None,
-    ):
-        if name not in epoch.sites:
-            raise UserError(f"{name} is not a site of epoch {epoch.number}: {', '.join(epoch.sites)}.")
-        self.name, self._study, self._rule, self._links, self._journal = name, study, rule, links, journal
-        self._pace, self._channels, self.uses, self._model = pace, channels, uses, model
-        self._between, self._clock = between, clock
-        self._rounds = rounds
-        self._bound = MAX_RATIO * max(
-            1.0, *(float(tensor.abs().max()) for tensor in initial if tensor.numel())
-        )
+    name: str
+    study: str
+    epoch: Epoch
+    algorithm: Any
+    links: Links
+    journal: Journal
+    pace: Pace
+    initial: Any
+    start: int = 0
+    uses: Callable[[], int] = lambda: 0
+    between: Callable[[int], None] = lambda t: None
+    incarnation: int | None = None
+    clock: Callable[[], float] = time.monotonic
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        self.rule = rule_of(self.algorithm)
+        if self.name not in self.epoch.sites:
+            raise UserError(f"{self.name} is not a site of epoch {self.epoch.number}.")
+        largest = (float(tensor.abs().max()) for tensor in self.initial if tensor.numel())
+        self._bound = MAX_RATIO * max(1.0, *largest)
         self._weights: dict[int, float] = {}  # channel → the push-sum weight, in double precision
         self._own: tuple[Tensor, ...] = ()
         self._sent: dict[str, tuple[int, float]] = {}
         self._call = 0
         self._missing = 0  # counts down the exchanges since a parcel was missing
         self._usual = 1.0  # the weight while none is missing
-        contents = journal.contents
-        self.begun = contents.meta is not None  # is there anything on disk?
-        if contents.meta is None:
-            fresh = time.time_ns() if incarnation is None else incarnation
-            self.mass = Mass(name, fresh, late=pace.late, start=start)
-            self._state, self._round, self._since, self._ran = initial, start, 0, 0
+        meta, tensors = self.journal.contents.meta, self.journal.contents.tensors
+        self.begun = meta is not None  # is there anything on disk?
+        if meta is None:
+            incarnation = time.time_ns() if self.incarnation is None else self.incarnation
+            self.mass = Mass(self.name, incarnation, late=self.pace.late, start=self.start)
+            self._begun = _Begun(self.start, self.initial, 0, 0)
         else:
-            self._check_journal(contents.meta, epoch)
-            self.mass = Mass.restore(contents.meta, contents.tensors, late=pace.late)
-            fields = {key: contents.tensors[f"state.{key}"] for key in initial._fields}
-            self._state, self._round, self._since, self._ran = (
-                type(initial)(**fields),
-                contents.meta["round"],
-                contents.meta["uses"],
-                contents.meta["ran"],
-            )
-            self._weights = {int(key): value for key, value in contents.meta["weights"].items()}
-            own = sum(1 for key in contents.tensors if key.startswith("own."))
-            self._own = tuple(contents.tensors[f"own.{i}"] for i in range(own))
-            self._sent = {to: (number, share) for to, (number, share) in contents.meta["sent"].items()}
-        self._next, self._before, self._at = self._state, self._since, self._round
-        self.rounds_run = self._ran  # ended here, those skipped not among them
-        self._enter(epoch)
+            self._check_journal(meta)
+            self.mass = Mass.restore(meta, tensors, late=self.pace.late)
+            fields = {key: tensors[f"state.{key}"] for key in self.initial._fields}
+            self._begun = _Begun(meta["round"], type(self.initial)(**fields), meta["uses"], meta["ran"])
+            self._weights = {int(key): value for key, value in meta["weights"].items()}
+            self._own = tuple(tensors[f"own.{i}"] for i in range(meta["own"]))
+            self._sent = {to: (number, share) for to, (number, share) in meta["sent"].items()}
+        self._at, self._next, self._before, self.rounds_run = self._begun  # rounds skipped are not counted
+        self._enter(self.epoch)
 
-    def _check_journal(self, meta: Mapping[str, Any], epoch: Epoch) -> None:
-        if meta["name"] != self.name or meta["study"] != self._study:
+    def _check_journal(self, meta: Mapping[str, Any]) -> None:
+        if meta["name"] != self.name or meta["study"] != self.study:
             raise UserError(
-                f"the journal is that of {meta['name']}, perhaps in another study; {self.name} needs its own."
+                f"the journal is of {meta['name']}, perhaps in another study; {self.name} needs its own."
             )
-        if meta["epoch"] != epoch.number:
+        if meta["epoch"] != self.epoch.number:
             raise UserError(
-                f"the journal is in epoch {meta['epoch']}: go on with the roster of that epoch, not of {epoch.number};"
-                " the next one is entered at its round."
+                f"the journal is in epoch {meta['epoch']}, not in {self.epoch.number}; use the roster of its epoch."
             )
 
     def _enter(self, epoch: Epoch) -> None:
         self.epoch = epoch
-        period = epoch.topology.period  # without one, everybody may become a neighbour
-        graphs = [self._edges(t) for t in range(period or 0)]
-        near = (
-            {site for into, out in graphs for site in (*into, *out)}
-            if period
-            else {*epoch.sites} - {self.name}
-        )
-        self._neighbours = sorted(near)
+        graphs = [self._edges(t) for t in range(epoch.topology.period or 0)]
+        near = {site for into, out in graphs for site in (*into, *out)}
+        # Without a period, everybody may become a neighbour.
+        self._neighbours = sorted(near if graphs else {*epoch.sites} - {self.name})
         self.contacts = Contacts(
-            study=self._study,
+            study=self.study,
             epoch=epoch.number,
             sites=epoch.sites,
             mass=self.mass,
-            links=self._links,
-            pace=self._pace,
-            weighted=self._rule.weighted,
-            model=lambda: self._model(self._next),
-            clock=self._clock,
-            neighbours=near,
-            rounds=self._rounds,
+            links=self.links,
+            pace=self.pace,
+            weighted=self.rule.weighted,
+            model=lambda: self.algorithm.model(self._next),
+            clock=self.clock,
+            neighbours=self._neighbours,
+            rounds=self.rounds,
             bound=self._bound,
         )
 
@@ -161,20 +152,20 @@ class PeerExchange:
 
     def resume(self) -> tuple[int, Any, int]:
         """Return the round to resume with, its first state, and the number of gradients requested before it."""
-        return self._round, self._state, self._since
+        return self._begun.round, self._begun.state, self._begun.uses
 
     def before_round(self, t: int) -> None:
         """Wait while no neighbour is there: nothing is drawn in isolation. See the two errors above."""
         self._call, self._at, self._before = 0, t, self.uses()
-        end = self._clock() + self._pace.patience
+        end = self.clock() + self.pace.patience
         while self._look() and self.isolated:
-            if self._clock() >= end:
-                raise AloneError(f"no neighbour of {self.name} was heard for {self._pace.patience:g} s")
+            if self.clock() >= end:
+                raise AloneError(f"no neighbour of {self.name} was heard for {self.pace.patience:g} s")
             self._write_if(self.mass.has_unwritten_decisions)
             self.contacts.wait_for_tick()
-            self.contacts.greet(self._neighbours, every=self._pace.deadline / 8)
+            self.contacts.greet(self._neighbours, every=self.pace.deadline / 8)
             self.contacts.flush()
-            self.contacts.listen(self._clock() + self._pace.deadline / 8)
+            self.contacts.listen(self.clock() + self.pace.deadline / 8)
         there = self.contacts.left_behind()
         if there is not None and there[0] > t and not self._is_split:
             raise LeftBehindError(*there, self._next)
@@ -187,7 +178,7 @@ class PeerExchange:
     def _look(self) -> bool:
         """What is new between rounds; False where this site should wait no longer for those it would wait for."""
         if not self._is_split:
-            self._between(self._at)
+            self.between(self._at)
         return not (self._is_split and self.contacts.ahead is not None)
 
     def after_round(self, t: int, state: Any) -> None:
@@ -202,14 +193,12 @@ class PeerExchange:
         while missing := [
             site for site in contacts.others if contacts[site].heard is None and not contacts.is_cut_off(site)
         ]:
-            if self._clock() >= deadline or contacts.ahead is not None:
+            if self.clock() >= deadline or contacts.ahead is not None:
                 break
-            if (
-                not self.begun
-            ):  # one that comes back waits for others at most a deadline, and needs them to drain
+            if not self.begun:  # one that comes back waits at most a deadline, and needs the others to drain
                 self._look()
-            contacts.greet(missing, every=self._pace.deadline / 8)
-            self._listen(min(deadline, self._clock() + self._pace.deadline / 8))
+            contacts.greet(missing, every=self.pace.deadline / 8)
+            self._listen(min(deadline, self.clock() + self.pace.deadline / 8))
         contacts.flush()
         return missing
 
@@ -223,20 +212,13 @@ class PeerExchange:
         """Where the loop is: the round, and the exchange that comes next."""
         return Place(self._at, self._call)
 
-    def states(self) -> dict[str, str]:
-        return self.contacts.states()
-
-    @property
-    def bytes_sent(self) -> int:
-        return self.contacts.bytes_sent
-
     # One exchange
 
     def __call__(self, t: int, *tensors: Tensor) -> Any:
         place, self._call = Place(self._at, self._call), self._call + 1
         if place < self.mass.place:  # done before the crash: whatever follows from it is in the journal
             return tensors[0] if len(tensors) == 1 else tensors
-        channel, (into, out) = self._channels(place.round, place.call), self._edges(t)
+        channel, (into, out) = channel_of(self.algorithm, place.round, place.call), self._edges(t)
         again = place == self.mass.place
         if not (again and self._own):
             self._own = self._exact(channel, tensors, again)
@@ -244,32 +226,27 @@ class PeerExchange:
             self._begin(place, channel, out)
         self.contacts.open_channel(channel, self._own)
         self.contacts.wait_for_tick()
-        if self._rule.pairs:
+        if self.rule.pairs:
             self._pair(place, into)
         else:
             self.contacts.flush()
             self.contacts.greet(site for site in out if site not in self._sent)
             self._wait(into, lambda site: self._has_come(site, place))
             complete = all(self.mass.has_parcel(site, place) for site in into)
-            self._missing = max(0, self._missing - 1) if complete else 2 * self._pace.late
+            self._missing = max(0, self._missing - 1) if complete else 2 * self.pace.late
         return self._result(channel, tensors)
 
     def _begin(self, place: Place, channel: int, out: Mapping[str, float]) -> None:
-        if not self._rule.pairs:
+        if not self.rule.pairs:
             self._make_room(out)
-        self.mass.begin(place, channel, self._rule.kept(self._own))
+        self.mass.begin(place, channel, self.rule.kept(self._own))
         self._sent = {}
-        if not self._rule.pairs and not self._starved():
+        if not self.rule.pairs and not self._starved():
             for site, share in out.items():
                 if self.contacts.reaches(site):
                     self._send(site, share, ())
         if place.call == 0:
-            self._state, self._round, self._since, self._ran = (
-                self._next,
-                place.round,
-                self._before,
-                self.rounds_run,
-            )
+            self._begun = _Begun(place.round, self._next, self._before, self.rounds_run)
         self._write()
 
     def _starved(self) -> bool:
@@ -277,30 +254,28 @@ class PeerExchange:
 
         There is no deadlock in this: where all sites have too little, the rest is under way, and arrives or returns.
         """
-        return self._rule.weighted and self._missing > 0 and float(self._own[-1]) < self._usual / 2
+        return self.rule.weighted and self._missing > 0 and float(self._own[-1]) < self._usual / 2
 
     def _send(self, site: str, share: float, offer: Sequence[Tensor]) -> None:
-        parcel = self.mass.send(site, self._rule.parcel(share, [x.reshape(-1) for x in self._own], offer))
+        parcel = self.mass.send(site, self.rule.parcel(share, [x.reshape(-1) for x in self._own], offer))
         self._sent[site] = (parcel.sequence, share)
 
     def _exact(self, channel: int, tensors: Sequence[Tensor], again: bool) -> tuple[Tensor, ...]:
         """The tensors, the weight in double precision: the algorithm has it rounded to its own dtype."""
-        if not self._rule.weighted:
+        if not self.rule.weighted:
             return tuple(tensor.detach().clone() for tensor in tensors)
         *values, seen = tensors
         exact = seen.detach().double()
         if channel in self._weights and not again:
             exact = torch.full_like(exact, self._weights[channel])
             if not torch.equal(exact.to(seen.dtype), seen):
-                raise ValueError(
-                    "a push-sum weight was changed between two exchanges: mass would be made or lost"
-                )
+                raise ValueError("a push-sum weight was changed between two exchanges")
         return (*values, exact)
 
     def _result(self, channel: int, tensors: Sequence[Tensor]) -> Any:
         total, added = self.mass.sum_due()
-        mixed = self._rule.result(total, self._own, self.mass.moves + len(added))
-        if self._rule.weighted:
+        mixed = self.rule.result(total, self._own, self.mass.moves + len(added))
+        if self.rule.weighted:
             self._weights[channel] = float(mixed[-1])
             weight = self._weights[channel]
             self._usual = max(weight, self._usual + (weight - self._usual) / 64) if self._missing else weight
@@ -314,10 +289,9 @@ class PeerExchange:
         row, column = P[[own]].tocoo(), P[:, [own]].tocoo()
         into = {sites[j]: float(v) for j, v in zip(row.col, row.data, strict=True) if j != own}
         out = {sites[i]: float(v) for i, v in zip(column.row, column.data, strict=True) if i != own}
-        if self._rule.pairs and into != out:
+        if self.rule.pairs and into != out:
             raise UserError(
-                f"topology.kind {self.epoch.topology.kind} has edges of one direction: exchanges in pairs need both;"
-                " use an undirected graph, or push-sum."
+                f"topology.kind {self.epoch.topology.kind} has edges of one direction; use an undirected graph."
             )
         return into, out
 
@@ -338,9 +312,9 @@ class PeerExchange:
         def offer() -> None:
             """Until it is answered: an offer may be lost, and says nothing new when it comes twice."""
             nonlocal offer_again
-            if self._clock() < offer_again:
+            if self.clock() < offer_again:
                 return
-            offer_again = self._clock() + self._pace.deadline / 4
+            offer_again = self.clock() + self.pace.deadline / 4
             for site in into:
                 if site in ask and not contacts[site].suspect and not self.mass.has_parcel(site, place):
                     contacts.post(site, "offer", content=tuple(tensor.reshape(-1) for tensor in self._own))
@@ -369,8 +343,8 @@ class PeerExchange:
         settled: Callable[[str], bool],
         repeat: Callable[[], None] = lambda: None,
     ) -> None:
-        contacts, now, quarter = self.contacts, self._clock(), self._pace.deadline / 4
-        end, remind = now + self._pace.deadline, now + quarter
+        contacts, now, quarter = self.contacts, self.clock(), self.pace.deadline / 4
+        end, remind = now + self.pace.deadline, now + quarter
         while True:
             repeat()
             left = [site for site in sites if not settled(site) and contacts.is_expected(site)]
@@ -378,27 +352,24 @@ class PeerExchange:
             contacts.flush()
             if not left or contacts.left_behind() is not None:
                 return
-            if self._clock() >= end:
+            if self.clock() >= end:
                 contacts.mark_suspect(left)
                 return
-            if self._clock() >= remind:
-                remind = self._clock() + quarter
+            if self.clock() >= remind:
+                remind = self.clock() + quarter
                 contacts.wait_for_tick()
                 contacts.greet(left, "waiting")
             contacts.listen(min(end, remind))
 
     def _make_room(self, out: Mapping[str, float]) -> None:
         """Nobody is sent more than `WINDOW` parcels ahead of its decisions; who does not decide in time is suspect."""
-        end = self._clock() + self._pace.deadline
-        while full := [site for site in out if self._is_full(site) and self.contacts.reaches(site)]:
-            if self._clock() >= end:
-                self.contacts.mark_suspect(full)
+        end = self.clock() + self.pace.deadline
+        contacts, parcels = self.contacts, self.mass.parcels_to
+        while full := [site for site in out if len(parcels(site)) >= WINDOW and contacts.reaches(site)]:
+            if self.clock() >= end:
+                contacts.mark_suspect(full)
                 return
             self._listen(end)
-
-    def _is_full(self, site: str) -> bool:
-        link = self.mass.outbound.get(site)
-        return link is not None and len(link.parcels) >= WINDOW
 
     def _listen(self, until: float) -> None:
         """Wait for something to come; what was decided meanwhile is written first, for others may wait for that."""
@@ -422,29 +393,29 @@ class PeerExchange:
         """The same without an epoch to follow: this site goes, with the state it has."""
         place = Place(t, PAUSE)
         if self.mass.place < place:
-            own = self._exact(0, (state.x, state.w), False) if self._rule.weighted else ()
+            own = self._exact(0, (state.x, state.w), False) if self.rule.weighted else ()
             self.mass.begin(place, 0, own)
             self._own, self._sent = own, {}
-            self._state, self._round, self._since, self._ran = state, t, self.uses(), self.rounds_run
+            self._begun = _Begun(t, state, self.uses(), self.rounds_run)
             self._write()
         self.contacts.open_channel(0, self.mass.like)
         self._drain()
-        if self._rule.weighted:
+        if self.rule.weighted:
             total, _ = self.mass.sum_due()
             state = state._replace(x=total[0].to(state.x), w=total[1].to(state.w))
         self.mass.reset_links()
-        self._weights, self._own, self._next = {}, (), self._rule.renewed(state)
+        self._weights, self._own, self._next = {}, (), self.rule.renewed(state)
         self._missing, self._usual = 0, 1.0
         return self._next
 
     def finish(self) -> None:
         """After the last round: stay until everybody has decided about everything, at most one deadline."""
         self._drain()
-        self._links.close()
-        self._journal.close()
+        self.links.close()
+        self.journal.close()
 
     def _drain(self) -> None:
-        end, contacts = self._clock() + self._pace.deadline, self.contacts
+        end, contacts = self.clock() + self.pace.deadline, self.contacts
 
         def done() -> bool:
             links = self.mass.outbound.items()
@@ -460,30 +431,28 @@ class PeerExchange:
             contacts.flush()
             contacts.greet(contacts.others, every=0.0 if news else every)
 
-        while not done() and self._clock() < end:
-            tell(self._pace.deadline / 8)
-            contacts.listen(min(end, self._clock() + self._pace.deadline / 8))
+        while not done() and self.clock() < end:
+            tell(self.pace.deadline / 8)
+            contacts.listen(min(end, self.clock() + self.pace.deadline / 8))
         tell(0.0)
 
     def adopt(self, state: Any) -> None:
         """Begin with this state, that of a neighbour's model."""
-        self._state = self._next = state
+        self._next, self._begun = state, self._begun._replace(state=state)
 
     def ask_model(self, deadline: float) -> tuple[int, Tensor]:
         """(round, model) of a neighbour: what one that joins, or has lost its disk, begins with."""
         already: set[str] = set()
         while self.contacts.answer is None:
-            if self._clock() >= deadline:
-                raise UserError(
-                    f"{self.name} asked {', '.join(self._neighbours)} for the model; no answer came."
-                )
+            if self.clock() >= deadline:
+                raise UserError(f"{self.name} asked {', '.join(self._neighbours)} for the model in vain.")
             self._look()
             # Often while no neighbour is in this epoch, at once when one is; but not twice in a hurry.
             there = {site for site in self._neighbours if self.contacts[site].heard is not None}
             self.contacts.greet(there - already, "ask")
-            self.contacts.greet(self._neighbours, "ask", every=self._pace.deadline / (2 if there else 8))
+            self.contacts.greet(self._neighbours, "ask", every=self.pace.deadline / (2 if there else 8))
             already |= there
-            self.contacts.listen(min(deadline, self._clock() + self._pace.deadline / 8))
+            self.contacts.listen(min(deadline, self.clock() + self.pace.deadline / 8))
         answer, self.contacts.answer = self.contacts.answer, None
         return answer.place.round, answer.content[0].view(1, -1)
 
@@ -497,17 +466,17 @@ class PeerExchange:
         """All of it, before anything is sent that rests on it."""
         meta, tensors = self.mass.snapshot()
         meta |= {
-            "study": self._study,
+            "study": self.study,
             "epoch": self.epoch.number,
             "sites": list(self.epoch.sites),
-            "round": self._round,
-            "ran": self._ran,
+            "round": self._begun.round,
+            "ran": self._begun.ran,
             "weights": self._weights,
             "sent": self._sent,
+            "own": len(self._own) if self.rule.pairs else 0,
         }
-        tensors |= {f"state.{key}": getattr(self._state, key) for key in self._state._fields}
-        if self._rule.pairs:
-            tensors |= {f"own.{i}": tensor for i, tensor in enumerate(self._own)}
-        self._journal.snapshot(meta, tensors, uses=self._since)
+        tensors |= {f"state.{key}": value for key, value in self._begun.state._asdict().items()}
+        tensors |= {f"own.{i}": tensor for i, tensor in enumerate(self._own[: meta["own"]])}
+        self.journal.snapshot(meta, tensors, uses=self._begun.uses)
         self.mass.mark_written()
         self.begun, self.contacts.urgent = True, False

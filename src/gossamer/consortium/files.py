@@ -1,18 +1,187 @@
-"""Files of a consortium: nothing half-written, private keys their owner's alone, nothing read without end."""
+"""Files of a consortium: field types, signed files, and reading and writing without loose ends.
+
+    gossamer roster 1
+    { … }
+    signature 3b5f…
+
+The signature is over the very bytes above it, so there is one way to write what was signed; the first line is among
+them, so that a signature over a roster is one over nothing else.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import ipaddress
+import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from gossamer.errors import UserError
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from gossamer.accounting.chain import no_name_twice
+from gossamer.errors import UserError, short
+from gossamer.options.sentences import user_error
 from gossamer.results.rundir import read_bytes
+from gossamer.results.signatures import has_small_order
 
+FORMAT = 1
 LARGEST = 16 << 20  # bytes: a roster of a thousand sites has two million
+MAX_RECORDS = 10**12
+NONE = "none"  # the address of a site that only dials out
+# A name is a folder, a host name in a certificate and a word in a message: these characters suit all three.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_HOST = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
+_SIGNATURE = re.compile(rb"signature ((?:[0-9a-f]{2})+)\n")
+
+# Fields
+
+
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def stamp(at: datetime) -> str:
+    """2026-03-09T10:20:30Z"""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_stamp(text: str) -> datetime:
+    """Read a date that `stamp` wrote; ValueError for any other way to write one."""
+    at = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    if stamp(at) != text:
+        raise ValueError(f"{text!r} is not a date")
+    return at
+
+
+def is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
+        return False
+    if host.startswith("[") and host.endswith("]"):
+        return _is_ip(host[1:-1], 6)
+    # Digits and dots alone are an IP address or a mistake, never a host name.
+    return _is_ip(host, 4) if re.fullmatch(r"[0-9.]+", host) else bool(_HOST.fullmatch(host))
+
+
+def _is_ip(host: str, version: int) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == version and "%" not in host
+    except ValueError:
+        return False
+
+
+def bind_address(address: str | None) -> str:
+    """Return where a site listens that others find at `address`: there if it is a number, else everywhere."""
+    if address is None:
+        return NONE
+    host, _, port = address.rpartition(":")
+    return address if host.startswith("[") or _is_ip(host, 4) else f"0.0.0.0:{port}"
+
+
+def _valid(check: Callable[[str], object], rule: str) -> AfterValidator:
+    def validate(text: str) -> str:
+        try:
+            valid = check(text)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ValueError(f"it must be {rule}")
+        return text
+
+    return AfterValidator(validate)
+
+
+_ADDRESS = "host:port, for example mercy.example.org:7443"
+Name = Annotated[
+    str,
+    _valid(_NAME.fullmatch, "at most 40 small letters, digits and hyphens between them, as mercy-hospital"),
+]
+Address = Annotated[str, _valid(is_address, _ADDRESS)]
+Listen = Annotated[
+    str, _valid(lambda text: text == NONE or is_address(text), f"{_ADDRESS}, or {NONE} to dial out only")
+]
+Stamp = Annotated[str, _valid(read_stamp, "a date such as 2026-03-09T10:20:30Z")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Records = Annotated[int, Field(ge=1, le=MAX_RECORDS)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse(model: type[Model], tables: Mapping[str, Any], where: str) -> Model:
+    """Validate the content of a file; a UserError begins with `where`."""
+    try:
+        return model.model_validate(tables)
+    except ValidationError as error:
+        raise user_error(error, dict(tables), model=model, where=where) from None
+
+
+def check_field(kind: Any, key: str, text: str) -> str:
+    """Validate an argument of a command by the type that it has in a file."""
+    try:
+        return str(TypeAdapter(kind).validate_python(text))
+    except ValidationError as error:
+        rule = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UserError(f"{key} {short(text)} does not fit: {rule}.") from None
+
+
+# Signed files
+
+
+class SignedFile(NamedTuple):
+    """A signed file that was read; `check` tells whether the authority signed it."""
+
+    where: str  # the file, for messages
+    body: dict[str, Any]
+    signed: bytes
+    signature: bytes
+
+    def check(self, key: Ed25519PublicKey) -> None:
+        try:
+            valid = not has_small_order(key.public_bytes_raw())
+            key.verify(self.signature, self.signed)
+        except InvalidSignature:
+            valid = False
+        if not valid:
+            raise UserError(f"{self.where} is not what the consortium's authority signed; get it again.")
+
+
+def write_signed(kind: str, body: Mapping[str, Any], sign: Callable[[bytes], bytes]) -> bytes:
+    signed = f"gossamer {kind} {FORMAT}\n{json.dumps(body, indent=1, ensure_ascii=True)}\n".encode()
+    return signed + f"signature {sign(signed).hex()}\n".encode()
+
+
+def read_signed(kind: str, content: bytes, where: str) -> SignedFile:
+    """Read a file that claims to be a `kind`; the signature is not checked yet."""
+    first = f"gossamer {kind} {FORMAT}\n".encode()
+    if not content.startswith(first):
+        raise UserError(f"{where} is no {kind}: its first line is not 'gossamer {kind} {FORMAT}'.")
+    end = content.rfind(b"\n", 0, -1) + 1
+    signature = _SIGNATURE.fullmatch(content[end:])
+    try:
+        body = json.loads(content[len(first) : end].decode("ascii"), object_pairs_hook=no_name_twice)
+    except (ValueError, RecursionError):
+        body = None
+    if signature is None or not isinstance(body, dict):
+        raise UserError(f"{where} is damaged: it is not a JSON object and a signature; get it again.")
+    return SignedFile(where, body, content[:end], bytes.fromhex(signature[1].decode()))
+
+
+# Reading and writing
 
 
 def read(path: Path) -> bytes:
@@ -26,33 +195,25 @@ def read_private(path: Path) -> bytes:
     """Read a file that only its owner may read."""
     content = read(path)
     if path.stat().st_mode & 0o077:
-        raise UserError(
-            f"{path} can be read by others than its owner; chmod 600 it if nobody has read it yet."
-        )
+        raise UserError(f"{path} can be read by others; chmod 600 it if nobody has read it yet.")
     return content
 
 
-def write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file in place of what was there, all or nothing, even if the machine stops in between."""
-    _put(path, content, mode, replace=True)
-
-
-def write_new(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file that must not exist; a private one is never readable by others, not for a moment."""
-    _put(path, content, mode, replace=False)
-
-
-def _put(path: Path, content: bytes, mode: int, *, replace: bool) -> None:
+def write(path: Path, content: bytes, mode: int = 0o644, *, new: bool = False) -> None:
+    """Write a file, all or nothing; a `new` one must not exist yet. A UserError says what is wrong."""
     try:
-        put(path, content, mode, replace=replace)
+        write_durably(path, content, mode, new=new)
     except FileExistsError:
         raise UserError(f"{path} exists and is not overwritten; name another place.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def put(path: Path, content: bytes, mode: int, *, replace: bool) -> None:
-    """Write a file, all or nothing; an OSError names it."""
+def write_durably(path: Path, content: bytes, mode: int, *, new: bool = False) -> None:
+    """Write a file, all or nothing, even if the machine stops in between; an OSError names it.
+
+    A private file is never readable by others, not for a moment.
+    """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -61,7 +222,7 @@ def put(path: Path, content: bytes, mode: int, *, replace: bool) -> None:
                 file.flush()
                 os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
-            (os.replace if replace else os.link)(temporary, path)  # a link fails where there is a file
+            (os.link if new else os.replace)(temporary, path)  # a link fails where there is a file
             sync_folder(path.parent)
         finally:
             Path(temporary).unlink(missing_ok=True)
@@ -79,7 +240,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """A new folder, its owner's alone: it will hold a key."""
+    """Make a folder that only its owner may read: it will hold a key."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -88,31 +249,36 @@ def make_folder(path: Path) -> None:
         raise UserError(f"{path} cannot be created: {error.strerror}.") from None
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One command at a time: two at once would make two rosters of one version."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def lock(path: Path) -> int:
+    """Lock a folder or a file until the returned descriptor is closed; a UserError if another process has the lock."""
+    fd = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise UserError(f"another command is at work in {path}; try again when it has ended.") from None
+    return fd
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Run one command at a time: two at once would make two rosters of one version."""
+    fd = lock(folder)
+    try:
         yield
-    except BlockingIOError:
-        raise UserError(f"another command is at work in {folder}; try again when it has ended.") from None
     finally:
         os.close(fd)
 
 
 def only_folder_with(name: str, option: str, what: str, given: Path | None) -> Path:
-    """The folder that was named, or else this one or the only one in it that holds a file `name`."""
+    """Return the folder that was given, or else this one or the only one in it that holds a file `name`."""
     if given is not None:
         folder = given.parent if given.name == name else given
         if not (folder / name).exists():
             raise UserError(f"{option} {given} is no {what}: it has no {name}.")
         return folder
-    here = Path()
-    if (here / name).exists():
-        return here
-    folders = sorted(path.parent for path in here.glob(f"*/{name}"))
+    folders = [Path()] if Path(name).exists() else sorted(path.parent for path in Path().glob(f"*/{name}"))
     if len(folders) != 1:
-        several = f": there are {', '.join(map(str, folders[:5]))}" if folders else ""
-        raise UserError(f"no {what} is named{several or ' and none is here'}; name its folder with {option}.")
+        several = f": there are {', '.join(map(str, folders[:5]))}" if folders else " and none is here"
+        raise UserError(f"no {what} is named{several}; name its folder with {option}.")
     return folders[0]

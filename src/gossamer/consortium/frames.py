@@ -144,6 +144,4 @@ def check_content(
     values, share = (content, 1.0) if weight is None else (content[:-1], float(content[-1]))
     largest = max((float(tensor.abs().max()) for tensor in values if tensor.numel()), default=0.0)
     if largest > bound * share:
-        raise RefusedError(
-            f"its values are up to {largest / share:.3g}; no model of this study is above {bound:.3g}"
-        )
+        raise RefusedError(f"its values are up to {largest / share:.3g}; no model is above {bound:.3g}")

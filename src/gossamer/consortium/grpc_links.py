@@ -27,8 +27,16 @@ import grpc
 from cryptography import x509
 
 from gossamer.consortium.authority import fingerprint
-from gossamer.consortium.event_loop import LOG, RepeatFilter, event_loop, printable, run
-from gossamer.consortium.links import MAX_MESSAGE, Arrival, Links
+from gossamer.consortium.links import (
+    LOG,
+    MAX_MESSAGE,
+    Arrival,
+    Links,
+    RepeatFilter,
+    event_loop,
+    printable,
+    run,
+)  # fmt: skip
 from gossamer.consortium.roster import Member
 from gossamer.errors import UserError
 
@@ -104,58 +112,54 @@ def dialler_options(timeouts: Timeouts, largest: int, name: str) -> Options:
     ]
 
 
-@dataclass
-class _Queued:
-    number: int
-    message: bytes
-    deadline: float
-    sent: bool = False  # on the present connection
+def _limit(message: bytes) -> int:
+    """Return how many messages of this size may wait."""
+    return MAX_WAITING_SMALL if len(message) <= SMALL else MAX_WAITING
 
 
 class Outbox:
-    """Messages to one site that it has not acknowledged."""
+    """Messages to one site that it has not acknowledged, by number."""
 
     def __init__(self) -> None:
-        self._queue: list[_Queued] = []
+        self._queue: dict[int, tuple[bytes, float]] = {}  # with deadlines
         self._numbers = itertools.count(1)
+        self._sent = 0  # the last number that went over the present connection
         self.expired = -math.inf  # when a message last ran out of time, unless one was acknowledged since
 
     def put(self, message: bytes, deadline: float) -> None:
         """Add a message; the oldest of its size makes room for it."""
         self._expire()
-        self._queue.append(_Queued(next(self._numbers), message, deadline))
-        small = len(message) <= SMALL
-        alike = [queued for queued in self._queue if (len(queued.message) <= SMALL) == small]
-        if len(alike) > (MAX_WAITING_SMALL if small else MAX_WAITING):
-            self._queue.remove(alike[0])
+        self._queue[next(self._numbers)] = message, deadline
+        limit = _limit(message)
+        alike = [number for number, (other, _) in self._queue.items() if _limit(other) == limit]
+        if len(alike) > limit:
+            del self._queue[alike[0]]
 
     def next(self) -> bytes | None:
         """Return the next message with its number, or None if all are under way."""
         self._expire()
-        unsent = next((queued for queued in self._queue if not queued.sent), None)
-        if unsent is None:
+        number = next((number for number in self._queue if number > self._sent), None)
+        if number is None:
             return None
-        unsent.sent = True
-        return _NUMBER.pack(unsent.number) + unsent.message
+        self._sent = number
+        return _NUMBER.pack(number) + self._queue[number][0]
 
     def acknowledged(self, number: int) -> None:
-        self._queue = [queued for queued in self._queue if queued.number != number]
+        self._queue.pop(number, None)
         self.expired = -math.inf
 
     def restart(self) -> None:
         """Send everything again: there is a new connection."""
-        self.expired = -math.inf
-        for queued in self._queue:
-            queued.sent = False
+        self._sent, self.expired = 0, -math.inf
 
     def is_failing(self, window: float) -> bool:
         """Tell whether a message ran out of time within so many seconds and none was acknowledged since."""
-        now = time.monotonic()
-        return now - self.expired < window or any(queued.deadline <= now for queued in self._queue)
+        now, waiting = time.monotonic(), list(self._queue.values())  # a copy: other threads ask
+        return now - self.expired < window or any(deadline <= now for _, deadline in waiting)
 
     def _expire(self) -> None:
         now = time.monotonic()
-        current = [queued for queued in self._queue if queued.deadline > now]
+        current = {number: entry for number, entry in self._queue.items() if entry[1] > now}
         if len(current) < len(self._queue):
             self.expired, self._queue = now, current
 
@@ -164,44 +168,42 @@ class Inbox:
     """Messages of all sites that the program has not taken; the loop puts, the program takes."""
 
     def __init__(self) -> None:
-        self._arrived: deque[tuple[Arrival, Callable[[], None]]] = deque()
+        self._arrived: list[tuple[Arrival, Callable[[], None]]] = []
         self._changed = threading.Condition()
 
     def put(self, arrival: Arrival, acknowledge: Callable[[], None]) -> None:
         """Add a message. A site that sends more than allowed pushes out its own oldest."""
+        limit = _limit(arrival.message)
         with self._changed:
-            small = len(arrival.message) <= SMALL
             alike = [
                 entry
                 for entry in self._arrived
-                if entry[0].sender == arrival.sender and (len(entry[0].message) <= SMALL) == small
+                if entry[0].sender == arrival.sender and _limit(entry[0].message) == limit
             ]
-            if len(alike) >= (MAX_WAITING_SMALL if small else MAX_WAITING):
-                self._arrived = deque(entry for entry in self._arrived if entry is not alike[0])
+            if len(alike) >= limit:
+                self._arrived.remove(alike[0])
             self._arrived.append((arrival, acknowledge))
             self._changed.notify()
 
     def take(self, deadline: float) -> Arrival | None:
         with self._changed:
-            while not self._arrived:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    return None
-                self._changed.wait(min(remaining, threading.TIMEOUT_MAX))
-            arrival, acknowledge = self._arrived.popleft()
+            wait = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+            if not self._changed.wait_for(lambda: self._arrived, wait):
+                return None
+            arrival, acknowledge = self._arrived.pop(0)
         acknowledge()
         return arrival
 
     def forget(self, sender: str) -> None:
         with self._changed:
-            self._arrived = deque(entry for entry in self._arrived if entry[0].sender != sender)
+            self._arrived = [entry for entry in self._arrived if entry[0].sender != sender]
 
 
 class _Session:
     """A connection while it lasts; `stream` is either end of gRPC's two-way stream."""
 
     def __init__(self, stream: Any, dialler: str):
-        self.stream, self.dialler = stream, dialler
+        self.stream, self.dialler, self.began = stream, dialler, time.monotonic()
         self.wake = asyncio.Event()  # there is something to send
         self.acknowledgements: deque[int] = deque()
         self.loop = asyncio.get_running_loop()
@@ -213,20 +215,16 @@ class _Session:
 
     def acknowledge(self, number: int) -> None:
         """Tell the sender, from any thread, that the program has taken its message."""
-
-        def queue() -> None:
-            self.acknowledgements.append(number)
-            self.wake.set()
-
         if not self.closed.done():
-            self.loop.call_soon_threadsafe(queue)
+            self.acknowledgements.append(number)
+            self.loop.call_soon_threadsafe(self.wake.set)
 
 
 class _Link:
     """One other site: what waits for it, and the connection, if there is one."""
 
-    def __init__(self, own_name: str, member: Member):
-        self.member, self.outbox = member, Outbox()
+    def __init__(self, own_name: str, member: Member, timeouts: Timeouts):
+        self.member, self.outbox, self._timeouts = member, Outbox(), timeouts
         self.session: _Session | None = None
         self.free = asyncio.Event()  # there is no connection
         self.free.set()
@@ -239,11 +237,15 @@ class _Link:
         return (self.member.certificate, self.member.address) == (member.certificate, member.address)
 
     def adopt(self, session: _Session) -> bool:
-        """Take the newer connection; but if both sites dialled at once, both keep that of the first by name."""
+        """Take the newer connection; but if both sites dialled at once, both keep that of the first by name.
+
+        An old connection always gives way: the other site would not dial if it still had its end of it.
+        """
         old = self.session
-        if old is not None and old.dialler == self._first != session.dialler:
-            return False
         if old is not None:
+            at_once = session.began - old.began < self._timeouts.handshake
+            if at_once and old.dialler == self._first != session.dialler:
+                return False
             old.close("a newer connection replaced it")
         self.session = session
         self.free.clear()
@@ -256,10 +258,11 @@ class _Link:
             self.lost = time.monotonic()
             self.free.set()
 
-    def state(self, timeouts: Timeouts) -> str:
+    def state(self) -> str:
+        recent = self._timeouts.recent
         if self.session is None:
-            return "suspect" if time.monotonic() - self.lost < timeouts.recent else "down"
-        return "suspect" if self.outbox.is_failing(timeouts.recent) else "up"
+            return "suspect" if time.monotonic() - self.lost < recent else "down"
+        return "suspect" if self.outbox.is_failing(recent) else "up"
 
     def end(self, reason: str) -> None:
         if self.session is not None:
@@ -304,7 +307,7 @@ class GrpcLinks(Links):
         return self._inbox.take(deadline)
 
     def states(self) -> dict[str, str]:
-        return {name: link.state(self._timeouts) for name, link in self._links.items()}
+        return {name: link.state() for name, link in self._links.items()}
 
     def versions(self) -> dict[str, str]:
         return {name: link.version for name, link in self._links.items() if link.version}
@@ -335,8 +338,7 @@ class GrpcLinks(Links):
             except RuntimeError:
                 await self._server.stop(None)
                 raise UserError(
-                    f"listen = {self._listen!r} cannot be used: another program has the port, or the machine has no "
-                    "such address."
+                    f"listen = {self._listen!r} cannot be used: the port is taken, or the address not here."
                 ) from None
             await self._server.start()
         await self._update(members)
@@ -345,7 +347,8 @@ class GrpcLinks(Links):
         links = {}
         for name, member in members.items():
             old = self._links.get(name)
-            links[name] = old if old is not None and old.connects_to(member) else _Link(self._me.name, member)
+            same = old is not None and old.connects_to(member)
+            links[name] = old if old and same else _Link(self._me.name, member, self._timeouts)
         removed = [link for name, link in self._links.items() if links.get(name) is not link]
         self._links = links
         self._by_fingerprint = {link.member.fingerprint: name for name, link in links.items()}
@@ -389,6 +392,7 @@ class GrpcLinks(Links):
             LOG.debug("a stream ended: %s", _describe(error))
 
     async def _dial(self, link: _Link, address: str) -> None:
+        """Keep a connection to the site, until this task is cancelled."""
         name, pause, last = link.member.name, 0.0, ""
         # Where both can dial, the first by name does; the other only if that fails.
         patience = self._timeouts.patience if self._is_dialled and name < self._me.name else 0.0
@@ -398,9 +402,13 @@ class GrpcLinks(Links):
             if not link.free.is_set():
                 continue
             began = time.monotonic()
-            reason = await self._connect(link, address)
-            was_up = link.lost >= began
-            pause = 0.1 if was_up else min(max(2 * pause, 0.1), self._timeouts.redial)
+            try:
+                reason = await self._connect(link, address)
+            except TimeoutError:
+                reason = f"no answer within {self._timeouts.handshake:g} s"
+            except Exception as error:  # whatever gRPC raises, the next attempt follows
+                reason = _describe(error)
+            pause = 0.1 if link.lost >= began else min(max(2 * pause, 0.1), self._timeouts.redial)
             if reason != last:
                 self._log.warn(f"no link to {name!r} at {address}: {reason}.")
             last = reason
@@ -419,10 +427,6 @@ class GrpcLinks(Links):
                         return _meaning(await call.code(), await call.details())
                 self._compare_version(link, metadata[_VERSION])
                 return await self._serve(link, call, dialler=self._me.name)
-            except TimeoutError:
-                return f"no answer within {self._timeouts.handshake:g} s"
-            except Exception as error:
-                return _describe(error)
             finally:
                 call.cancel()
 
@@ -441,19 +445,20 @@ class GrpcLinks(Links):
             return "the roster has changed"
         if not link.adopt(session):
             return "there is another connection"
-        read = asyncio.create_task(self._read(link, session))
-        write = asyncio.create_task(self._write(link, session))
+        tasks = {asyncio.create_task(work(link, session)) for work in (self._read, self._write)}
         try:
-            done, _ = await asyncio.wait({read, write, session.closed}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({*tasks, session.closed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            link.release(session)  # before any wait: gRPC may cancel this once more
             session.close("ended")
-            read.cancel()
-            write.cancel()
-            await asyncio.gather(read, write, return_exceptions=True)
-            link.release(session)
-        errors = [error for ended in done if (error := ended.exception()) is not None]
-        reasons = [ended.result() for ended in done if ended.exception() is None]
-        return reasons[0] if reasons else _describe(errors[0])
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        end = min(
+            done, key=lambda end: end.exception() is not None
+        )  # a reason of ours says more than an error
+        error = end.exception()
+        return end.result() if error is None else _describe(error)
 
     async def _read(self, link: _Link, session: _Session) -> str:
         name = link.member.name
@@ -491,8 +496,7 @@ def _split_members(identity: Identity, members: Iterable[Member]) -> tuple[Membe
         raise UserError(f"the roster does not have {identity.name!r}; the site must be approved first.")
     if me.certificate.encode() != identity.certificate:
         raise UserError(
-            f"the roster has another certificate of {identity.name!r} ({me.fingerprint[:16]}…) than the one in use; "
-            "start again with the newest."
+            f"the roster has another certificate of {identity.name!r} than the one in use; start again."
         )
     return me, others
 

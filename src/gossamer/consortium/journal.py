@@ -7,14 +7,13 @@ others have. (Damage of the very last record cannot be told from a tear; then th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,66 +28,43 @@ _MAGIC = b"GSJ2"
 _SPARE = 1 << 20  # bytes a file may grow beyond four snapshots before it is replaced
 
 
-class Storage:
-    """Where a journal is kept. This base class keeps nothing (durable = "off").
-
-    Then a crash loses x and w together, until the next epoch counts all mass again.
-    """
-
-    def read(self) -> bytes:
-        return b""
-
-    def append(self, data: bytes) -> None:
-        """Write so that a crash after the return loses nothing."""
-
-    def replace(self, data: bytes) -> None:
-        """Write in place of everything, all or nothing."""
-
-    def close(self) -> None:
-        pass
-
-
-class FileStorage(Storage):
+class FileStorage:
     """A file that one process uses, forced to disk by every call."""
 
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._file = path, _open(path)
-        self._lock = _open(path.with_name(path.name + ".lock"))
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise UserError(
-                f"{path} is in use by another process: a site runs once, or it would send its mass twice."
-            ) from None
+        # A site runs once, or it would send its mass twice.
+        self._path, self._lock = path, files.lock(path.with_name(path.name + ".lock"))
+        self._open()
+
+    def _open(self) -> None:
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = os.fdopen(fd, "ab", buffering=0)
+        files.sync_folder(self._path.parent)
 
     def read(self) -> bytes:
         return self._path.read_bytes()
 
     def append(self, data: bytes) -> None:
+        """Write so that a crash after the return loses nothing."""
         view = memoryview(data)
         try:
             while view:
-                view = view[os.write(self._file, view) :]
-            os.fsync(self._file)
+                view = view[self._file.write(view) :]
+            os.fsync(self._file.fileno())
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def replace(self, data: bytes) -> None:
-        files.put(self._path, data, 0o600, replace=True)
-        os.close(self._file)
-        self._file = _open(self._path)
+        """Write in place of everything, all or nothing."""
+        files.write_durably(self._path, data, 0o600)
+        self._file.close()
+        self._open()
 
     def close(self) -> None:
-        os.close(self._file)
-        os.close(self._lock)
-
-
-def _open(path: Path) -> int:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    files.sync_folder(path.parent)
-    return fd
+        if not self._file.closed:
+            self._file.close()
+            os.close(self._lock)
 
 
 @dataclass(frozen=True)
@@ -112,7 +88,7 @@ class Contents:
 class Journal:
     """Snapshots of a site and the gradients it released, each on disk when the call returns."""
 
-    def __init__(self, storage: Storage):
+    def __init__(self, storage: FileStorage):
         self._storage, self._size = storage, 0
         self.contents = self._read()
         self._released = dict(self.contents.released)
@@ -170,9 +146,7 @@ def _records(raw: bytes) -> tuple[list[tuple[int, bytes]], int]:
     after = raw.find(_MAGIC, at + 1)
     while after >= 0:  # a torn record is the last one
         if _record(raw, after):
-            raise UserError(
-                f"the journal is damaged at byte {at}: restore it, or delete it and rejoin at the next epoch."
-            )
+            raise UserError(f"the journal is damaged at byte {at}; restore it, or delete it and rejoin.")
         after = raw.find(_MAGIC, after + 1)
     return records, at
 
@@ -197,27 +171,15 @@ def _pack_released(released: Released) -> bytes:
     return _pack(RELEASED, {"use": released.use}, {**released.after, "value": released.value})
 
 
-class Reader(Protocol):
-    """What reads training records and pays for every answer: `PrivateGradient`, or a method's own reader."""
-
-    draws: int
-
-    def __call__(self, points: Tensor) -> Tensor: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-
 class JournaledGradient:
     """grad(points) from the journal where it has the answer, else a new one, which is written before it is used.
 
     After a crash a round is repeated, perhaps at another point since other parcels have come; what was released stays
-    what was released. `paid` is the number of draws in the ledger: one that was paid for and did not reach the journal
-    is lost, never drawn again.
+    what was released. `reader` pays for every answer: `PrivateGradient`, or a method's own. `paid` is the number of
+    draws in the ledger: one that was paid for and did not reach the journal is lost, never drawn again.
     """
 
-    def __init__(self, reader: Reader, journal: Journal, *, uses: int = 0, paid: int = 0):
+    def __init__(self, reader: Any, journal: Journal, *, uses: int = 0, paid: int = 0):
         self._reader, self._journal, self.uses = reader, journal, uses
         self._known = dict(journal.contents.released)
         if self._known:
@@ -226,14 +188,14 @@ class JournaledGradient:
 
     @property
     def draws(self) -> int:
-        return self._reader.draws
+        return int(self._reader.draws)
 
     def __call__(self, points: Tensor) -> Tensor:
         use, self.uses = self.uses, self.uses + 1
         known = self._known.pop(use, None)
         if known is not None:
             return known.value.to(points)
-        value = self._reader(points)
+        value: Tensor = self._reader(points)
         after = {key: torch.as_tensor(item) for key, item in self._reader.state().items()}
         self._journal.release(Released(use, value, after))
         return value

@@ -1,14 +1,23 @@
-"""What carries messages between sites; the exchange knows nothing else of the network."""
+"""What carries messages between sites: the interface that the exchange knows, the event loop, and the log."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import logging
+import math
+import os
+import threading
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Coroutine, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from gossamer.consortium.roster import Member
 
+LOG = logging.getLogger("gossamer.peers")
 MAX_MESSAGE = 1 << 30  # bytes
+Result = TypeVar("Result")
+_REMEMBERED = 256  # messages
 
 
 class Arrival(NamedTuple):
@@ -46,3 +55,64 @@ class Links:
 
     def close(self) -> None:
         pass
+
+
+# The event loop. grpc.aio binds to the process: of two loops in two threads, one gets the other's events. So there is
+# one loop per process, started when it is first needed, and it ends with the process.
+
+
+@functools.cache
+def event_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    log_broken_connections(loop)
+    threading.Thread(target=loop.run_forever, name="gossamer-links", daemon=True).start()
+    return loop
+
+
+os.register_at_fork(after_in_child=event_loop.cache_clear)  # a forked child has no thread that runs the loop
+
+
+def run(work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+    """Run a coroutine in the loop, from any other thread; TimeoutError after `seconds`."""
+    started = asyncio.run_coroutine_threadsafe(work, event_loop())
+    try:
+        return started.result(seconds)
+    except TimeoutError:
+        started.cancel()
+        raise
+
+
+def log_broken_connections(loop: asyncio.AbstractEventLoop) -> None:
+    """Log a connection that broke in one line, where asyncio would write a traceback."""
+    log = RepeatFilter()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError):
+            log.warn(f"a connection broke: {error}")
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(handle)
+
+
+class RepeatFilter:
+    """A log that repeats a message only after a while: what others cause must not fill a disk."""
+
+    def __init__(self, interval: float = 60.0):
+        self._interval = interval
+        self._logged: dict[str, float] = {}
+
+    def warn(self, message: str) -> None:
+        message, now = printable(message, 400), time.monotonic()
+        if now - self._logged.get(message, -math.inf) < self._interval:
+            return
+        if len(self._logged) >= _REMEMBERED:
+            self._logged.clear()
+        self._logged[message] = now
+        LOG.warning("%s", message)
+
+
+def printable(text: str, length: int = 200) -> str:
+    """Return one line of printable characters of text that somebody else wrote."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:length])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -25,8 +25,7 @@ MAX_WAITING = 64  # parcels of one site in memory: an honest one sends far fewer
 TAKEN, RETURNED, KNOWN = "taken", "returned", "known"
 
 
-@dataclass(frozen=True)
-class Parcel:
+class Parcel(NamedTuple):
     """Mass on its way, known by (sender, incarnation, sequence) on the link to its receiver."""
 
     sender: str
@@ -84,9 +83,7 @@ class Mass:
         self.inbox: list[Parcel] = []  # taken, not yet added
         self.moves = 0  # parcels made in this exchange
         self.limit: float | None = None  # of the push-sum weight, the last tensor: that of all sites together
-        self._net_weight: dict[
-            str, float
-        ] = {}  # by a site since the start: its weight less what it took from here
+        self._net_weight: dict[str, float] = {}  # from a site since the start, less what it took from here
         self.like: tuple[Tensor, ...] = ()  # shapes and dtypes of the present exchange
         self._kept: tuple[Tensor, ...] = ()  # in double precision, and so rounded once an exchange
         self._added: list[Parcel] = []
@@ -143,15 +140,13 @@ class Mass:
             return
         weight = float(parcel.content[-1])
         here = sum(float(taken.content[-1]) for taken in self.inbox if taken.channel == parcel.channel)
-        if (
-            self._kept and parcel.channel == self.channel and self.place.call >= 0
-        ):  # an epoch's pause counts all again
+        # An epoch's pause counts all again.
+        if self._kept and parcel.channel == self.channel and self.place.call >= 0:
             here += float(self._kept[-1])
         given = self._net_weight.get(parcel.sender, 0.0) + weight
         if here + weight > self.limit * (1 + 1e-9) and given >= max(self._net_weight.values(), default=0.0):
             raise RefusedError(
-                f"its weight {weight:g} and the {here:g} here are more than the {self.limit:g} of all sites: it was "
-                "made up by this site, or by one that sends to it"
+                f"its weight {weight:g} and the {here:g} here are more than all sites have, {self.limit:g}"
             )
         self._net_weight[parcel.sender] = given
 
@@ -174,7 +169,7 @@ class Mass:
         numbers = {*decisions.taken, *decisions.returned}
         if numbers and max(numbers) >= link.following:
             raise RefusedError(
-                f"it decides about parcels that {self.name} never made: is the journal of {self.name} an old copy?"
+                f"it decides about parcels never made: is the journal of {self.name} an old copy?"
             )
         for number in decisions.taken:
             parcel = link.parcels.pop(number, None)
@@ -194,6 +189,10 @@ class Mass:
             for into, content in zip(total, parcel.content, strict=True):
                 into.add_(content.double().view(into.shape))
         return tuple(total), self._added
+
+    def parcels_to(self, site: str) -> dict[int, Parcel]:
+        """Return the parcels to a site that are not settled, by number."""
+        return self.outbound[site].parcels if site in self.outbound else {}
 
     def has_parcel(self, sender: str, place: Place) -> bool:
         return any(parcel.sender == sender and parcel.made == place for parcel in self.inbox)
@@ -219,15 +218,12 @@ class Mass:
         tensors = {f"kept.{i}": kept.to(like.dtype) for i, (kept, like) in enumerate(pairs)}
         parcels = [(True, parcel) for parcel in self.inbox]
         parcels += [(False, parcel) for link in self.outbound.values() for parcel in link.parcels.values()]
-        listed = []
-        for i, (inside, p) in enumerate(parcels):
-            label = (p.sender, p.receiver, p.incarnation, p.sequence, p.made.round, p.made.call, p.channel)
-            listed.append([inside, *label, len(p.content)])
-            tensors |= {f"parcel.{i}.{k}": content for k, content in enumerate(p.content)}
+        for i, (_, parcel) in enumerate(parcels):
+            tensors |= {f"parcel.{i}.{k}": content for k, content in enumerate(parcel.content)}
         meta = {
             "name": self.name,
             "incarnation": self.incarnation,
-            "place": [self.place.round, self.place.call],
+            "place": self.place,
             "channel": self.channel,
             "moves": self.moves,
             "following": {to: link.following for to, link in self.outbound.items()},
@@ -235,7 +231,7 @@ class Mass:
                 by: [link.incarnation, link.oldest, sorted(link.taken), sorted(link.returned)]
                 for by, link in self.inbound.items()
             },
-            "parcels": listed,
+            "parcels": [[inside, *parcel[:-1], len(parcel.content)] for inside, parcel in parcels],
         }
         return meta, tensors
 
@@ -258,11 +254,11 @@ class Mass:
             by: Inbound(incarnation, oldest, set(taken), set(returned))
             for by, (incarnation, oldest, taken, returned) in meta["inbound"].items()
         }
-        for i, (inside, sender, to, incarnation, sequence, at, call, channel, count) in enumerate(
+        for i, (inside, sender, to, incarnation, sequence, made, channel, count) in enumerate(
             meta["parcels"]
         ):
             content = tuple(tensors[f"parcel.{i}.{k}"] for k in range(count))
-            parcel = Parcel(sender, to, incarnation, sequence, Place(at, call), channel, content)
+            parcel = Parcel(sender, to, incarnation, sequence, Place(*made), channel, content)
             if inside:
                 mass.inbox.append(parcel)
             else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,14 +13,14 @@ from pathlib import Path
 import gossamer
 from gossamer.accounting.budget import refuse_above
 from gossamer.config.schema import RunConfig
-from gossamer.consortium.authority import days_left, pem
+from gossamer.consortium.authority import days_left
 from gossamer.consortium.exchange import Epoch
-from gossamer.consortium.formats import now
+from gossamer.consortium.files import now
 from gossamer.consortium.frames import largest_frame
 from gossamer.consortium.links import Links
-from gossamer.consortium.roster import Roster
-from gossamer.consortium.site import Site
-from gossamer.consortium.study import Span, Study
+from gossamer.consortium.roster import Roster, Span
+from gossamer.consortium.site import KEY, ROSTER, Site
+from gossamer.consortium.study import Study
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import prospects
@@ -39,22 +40,23 @@ class Participation:
     warnings: tuple[str, ...]
 
     @classmethod
-    def open(cls, study_file: Path, site_file: Path, folder: Path, now: datetime) -> Participation:
+    def open(
+        cls, study_file: Path, site_file: Path, folder: Path, at: datetime | None = None
+    ) -> Participation:
         """`folder`: where this site keeps what belongs to the study; a link to its records is put there."""
         site = Site.read(site_file)
-        warnings = site.check(now)
+        warnings = site.check(at or now())
         roster = site.roster()
-        study = Study.read(study_file, site.settings.authority)
+        study = Study.read(study_file, site.authority)
         study.check_accepted(roster)
         first = study.first_epoch(roster, site.name)
         if first is None:
             raise UserError(
-                f"{site.name} is not in the study {study.name}, which was packed with roster {study.roster.version}: "
-                f"its sites are {', '.join(study.sites)}."
+                f"{site.name} is not in the study {study.name}; its sites are {', '.join(study.sites)}."
             )
-        if study.body.gossamer != gossamer.__version__:
+        if study.gossamer != gossamer.__version__:
             warnings.append(
-                f"{study.where} was packed by gossamer {study.body.gossamer!r}, and this site runs "
+                f"{study.where} was packed by gossamer {study.gossamer!r}, and this site runs "
                 f"{gossamer.__version__}: run the same version at all sites."
             )
         sites = study.nodes_for(site.name)
@@ -89,24 +91,19 @@ class Participation:
         try:
             from gossamer.consortium.grpc_links import GrpcLinks, Identity
         except ModuleNotFoundError as error:
-            raise UserError(
-                f'{error.name} is not installed: links between sites need it; pip install "gossamer[peers]".'
-            ) from None
-        site = self.site
-        authority, certificate = pem(self.roster.authority).encode(), site.certificate_file.read_bytes()
-        identity = Identity(site.name, authority, certificate, site.key_file.read_bytes())
-        members = self.study.members(self.roster).values()
-        largest = largest_frame(self.study.body.model.parameters)
-        return GrpcLinks(identity, members, site.listen, largest, version=gossamer.__version__)
+            raise UserError(f'{error.name} is not installed; pip install "gossamer[peers]".') from None
+        site, roster = self.site, self.roster
+        certificate = roster.site(site.name).certificate.encode()
+        identity = Identity(site.name, roster.authority.encode(), certificate, site.file(KEY).read_bytes())
+        members = self.study.members(roster).values()
+        largest = largest_frame(self.study.model.parameters)
+        return GrpcLinks(identity, members, site.listener, largest, version=gossamer.__version__)
 
     def check(self) -> list[str]:
         """Check all that needs no connection, and describe it; draws nothing and spends nothing."""
         study, site, roster = self.study, self.site, self.roster
         if self.revoked:
-            raise UserError(
-                f"{site.name} was revoked in roster {roster.version}: it has no links any more; `gossamer peer leave` "
-                "certifies what it has spent."
-            )
+            raise UserError(f"{site.name} was revoked; `gossamer peer leave` certifies what it has spent.")
         plan = self.plan()
         privacy = plan.privacy
         parts = assemble(plan, nodes=self.nodes)
@@ -120,8 +117,8 @@ class Participation:
             f"roster {roster.version}: {site.name} is node {self.node} of {', '.join(self.sites)}",
             *(f"from round {number} on: {', '.join(sites)}" for number, sites in later),
             f"certificate: good for {days} more days",
-            f"records: {site.data} can be read and fits; {privacy.nodes[self.node].records:,} are declared",
-            f"first model: {study.body.model.digest[:16]}, as packed",
+            f"records: {site.data_file()} can be read and fits; {privacy.nodes[self.node].records:,} are declared",
+            f"first model: {study.model.digest[:16]}, as packed",
         ]
         if len(parts.test[0]):
             lines.append(f"test rows: {len(parts.test[0]):,}, as packed")
@@ -168,39 +165,27 @@ def epoch_with_graph(plan: Plan, number: int, sites: tuple[str, ...]) -> Epoch:
 class RosterFollower:
     """The roster that the operator accepted last, followed while the site takes part.
 
-    A revoked site must lose its link within seconds, however long a round takes: a thread of its own looks at the file.
+    A revoked site must lose its link within seconds, however long a round takes: call `update` in a thread of its own.
     """
 
-    def __init__(
-        self, participation: Participation, links: Links, say: Callable[[str], None], every: float = 1.0
-    ):
-        """`every`: seconds between two looks at the file."""
-        self._site, self._study = participation.site, participation.study
-        self._links, self._say, self._roster = links, say, participation.roster
+    def __init__(self, participation: Participation, links: Links, say: Callable[[str], None]):
+        self._site, self._study, self._roster = participation.site, participation.study, participation.roster
+        self._links, self._say = links, say
         self._seen: tuple[int, int] | None = None
         self._failed: UserError | None = None
-        self._lock, self._closed = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._follow, args=(every,), daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
 
     def newest(self) -> Roster:
         """Return the newest roster, or raise what is wrong with it."""
-        self._update()
+        self.update()
         if self._failed is not None:
             raise self._failed
         return self._roster
 
-    def close(self) -> None:
-        self._closed.set()
-        self._thread.join()
-
-    def _follow(self, every: float) -> None:
-        while not self._closed.wait(every):
-            self._update()
-
-    def _update(self) -> None:
+    def update(self) -> None:
+        """Look at the file, and change the links if there is a newer roster."""
         with self._lock:
-            if self._closed.is_set() or self._failed is not None:
+            if self._failed is not None:
                 return
             try:
                 self._read()
@@ -210,7 +195,7 @@ class RosterFollower:
 
     def _read(self) -> None:
         try:
-            status = self._site.roster_file.stat()
+            status = self._site.file(ROSTER).stat()
             mark = status.st_mtime_ns, status.st_ino
         except OSError:
             mark = None
@@ -225,3 +210,23 @@ class RosterFollower:
             self._links.update(self._study.members(roster).values())
         self._roster = roster
         self._say(f"roster {roster.version} is accepted and in force")
+
+
+@contextmanager
+def repeated(work: Callable[[], None], every: float = 1.0) -> Iterator[None]:
+    """Call `work` every so many seconds in a thread of its own, and once at the end."""
+    ended = threading.Event()
+
+    def call() -> None:
+        is_last = False
+        while not is_last:
+            is_last = ended.wait(every)
+            work()
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -14,31 +14,26 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 from gossamer.consortium.certificates import signed_by_site
 from gossamer.consortium.contacts import Pace
 from gossamer.consortium.exchange import AloneError, LeftBehindError, PeerExchange
-from gossamer.consortium.formats import now
-from gossamer.consortium.journal import FileStorage, Journal, JournaledGradient, Storage
+from gossamer.consortium.files import now
+from gossamer.consortium.journal import FileStorage, Journal, JournaledGradient
 from gossamer.consortium.links import Links
-from gossamer.consortium.participation import Participation, RosterFollower, epoch_with_graph
-from gossamer.consortium.rules import channel_of, rule_of
-from gossamer.consortium.study import Span
+from gossamer.consortium.participation import Participation, RosterFollower, epoch_with_graph, repeated
+from gossamer.consortium.roster import Span
 from gossamer.errors import UserError
 from gossamer.results.headline import headline, title
-from gossamer.runtime.group import Alone, CountingExchange
+from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
-from gossamer.topology.schedule import Topology
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.evaluate import Evaluation
 from gossamer.training.plan import Plan
@@ -82,31 +77,27 @@ def take_part(
         say(f"{name} was revoked: no link is opened, and what was spent is certified")
         leaving, open_links = True, Links
     parts = assemble(participation.plan(), nodes=participation.nodes)
-    durable = participation.site.settings.durable == "on"
-    storage = FileStorage(out / JOURNAL) if durable else Storage()  # a second process is refused here
-    with ExitStack() as unclosed:
-        unclosed.callback(storage.close)
+    with ExitStack() as stack:
+        storage = FileStorage(out / JOURNAL)  # a second process is refused here
+        stack.callback(storage.close)
         journal = Journal(storage)
         group = OneSite(name, participation.node, len(participation.sites))
-        first = participation.first[0]
-        with closing(_begin_or_resume(parts, group, out / RUN, journal, durable, leaving, first)) as run:
-            links = open_links()
-            unclosed.callback(links.close)
-            roster = RosterFollower(participation, links, say)
-            unclosed.callback(roster.close)
-            peer = _Peer(participation, run, group, journal, links, roster, wait, clock, say)
+        run = _begin_or_resume(parts, group, out / RUN, journal, leaving, participation.first[0])
+        stack.enter_context(closing(run))
+        links = open_links()
+        stack.callback(links.close)
+        roster = RosterFollower(participation, links, say)
+        peer = _Peer(participation, run, journal, links, roster, wait, clock, say)
+        with repeated(roster.update):
             if leaving:
                 peer.meet_once()
             else:
                 peer.train()
-            roster.close()
-            peer.finish()
-            unclosed.pop_all()  # everything is closed
-            return peer.certify()
+        return peer.certify()
 
 
 def _begin_or_resume(
-    parts: Parts, group: OneSite, folder: Path, journal: Journal, durable: bool, leaving: bool, first: int
+    parts: Parts, group: OneSite, folder: Path, journal: Journal, leaving: bool, first: int
 ) -> Run:
     """Begin a run, or resume the one that was stopped here; `first`: the first round of this site.
 
@@ -127,10 +118,9 @@ def _begin_or_resume(
         contents, paid = journal.contents, sum(run.book.counts().values())
         # One draw may be in the ledger and not yet in the journal: nothing has been sent by then.
         if contents.meta is None and not contents.released and paid > 1 and not leaving:
-            problem = "is missing or empty" if durable else 'was not kept (durable = "off")'
             raise UserError(
-                f"{folder.parent / JOURNAL} {problem}, and {paid} draws were paid for: a site that begins again would "
-                "bring mass that others hold; restore it, or let `gossamer peer leave` certify what was spent."
+                f"{folder.parent / JOURNAL} is empty, and {paid} draws were paid for: beginning again would bring mass "
+                "that others hold; restore it, or let `gossamer peer leave` certify what was spent."
             )
         run.done = first if contents.meta is None else contents.meta["round"]
         run.reader.draws = skipped
@@ -140,14 +130,14 @@ def _begin_or_resume(
     return Run.resume(parts, folder, group, restore)
 
 
-class OneSite:
+class OneSite(Alone):
     """A `Group` of one node without a barrier: what other nodes would report is None, and the plan stands in for it."""
 
-    first = first_here = spread = True
+    spread = True
 
     def __init__(self, name: str, node: int, of: int):
-        self.name, self.machine, self.size = name, name, of
-        self.nodes = range(node, node + 1)
+        super().__init__(1)
+        self.name, self.machine, self.size, self.nodes = name, name, of, range(node, node + 1)
         self.blocks = [self.nodes]
 
     def whose(self, node: int) -> str:
@@ -157,15 +147,6 @@ class OneSite:
         if not per_node:
             return list(items)
         return [items[0] if i in self.nodes else None for i in range(self.size)]
-
-    def mean(self, points: Tensor) -> Tensor:
-        return points.mean(0)
-
-    def begin_round(self, t: int) -> None:
-        pass
-
-    def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> CountingExchange:
-        raise NotImplementedError("a site's exchange needs its journal and links: see PeerExchange")
 
 
 class _EpochDueError(Exception):
@@ -187,7 +168,6 @@ class _Peer:
         self,
         participation: Participation,
         run: Run,
-        group: OneSite,
         journal: Journal,
         links: Links,
         roster: RosterFollower,
@@ -196,11 +176,11 @@ class _Peer:
         say: Callable[[str], None],
     ):
         self._participation, self._study, self._name = participation, participation.study, participation.name
-        self._run, self._group, self._journal, self._links, self._roster = run, group, journal, links, roster
+        self._run, self._journal, self._links, self._roster = run, journal, links, roster
         self._wait, self._clock, self._say = wait, clock, say
         self._plan = run.parts.plan
         self._rounds = self._plan.config.rounds
-        self._once_said: set[str] = set()
+        self._reminder = ""  # said once
         meta = journal.contents.meta
         span = participation.first if meta is None else (meta["epoch"], tuple(meta["sites"]))
         self._grad = JournaledGradient(run.reader, journal, paid=run.book.next_draw)
@@ -217,15 +197,13 @@ class _Peer:
             name=self._name,
             study=self._study.identity,
             epoch=epoch_with_graph(plan, *span),
-            rule=rule_of(plan.algorithm),
+            algorithm=plan.algorithm,
             links=self._links,
             journal=self._journal,
             pace=Pace(terms.deadline, terms.late, self._wait, terms.tick),
             initial=self._run.state,
             start=start,
-            channels=lambda t, call: channel_of(plan.algorithm, t, call),
             uses=lambda: self._grad.uses,
-            model=plan.algorithm.model,
             between=self._check_epoch,
             clock=self._clock,
             rounds=self._rounds,
@@ -243,15 +221,9 @@ class _Peer:
 
     def train(self) -> None:
         """Run the remaining rounds."""
-        with _published_links(self._run.directory.path, self._name, self._link_states):
+        folder = self._run.directory.path
+        with repeated(lambda: write_links(folder, self._name, self._exchange.contacts.states())):
             self._state = self._train()
-
-    def _link_states(self) -> dict[str, str]:
-        return self._exchange.states()
-
-    def finish(self) -> None:
-        """Settle what is still under way; then this site is done, whatever the others do."""
-        self._exchange.finish()
 
     def _begin(self) -> None:
         """Wait for everybody the first time; a site that comes back finds the others where they are.
@@ -339,8 +311,8 @@ class _Peer:
                 f"the others are in the epoch from round {ahead[0]} on, which roster {roster.version} does not have: "
                 "accept the newest one"
             )
-            if message not in self._once_said:
-                self._once_said.add(message)
+            if message != self._reminder:
+                self._reminder = message
                 self._say(message)
 
     def _enter(self, change: _EpochDueError) -> None:
@@ -376,14 +348,16 @@ class _Peer:
             return
         self._figures = {
             **own_figures(row),
-            "links": self._exchange.states(),
-            "bytes_sent": self._exchange.bytes_sent,
+            "links": self._exchange.contacts.states(),
+            "bytes_sent": self._exchange.contacts.bytes_sent,
             "seconds": self._run.elapsed,
         }
         self._run.directory.append_metrics(self._figures)
         self._say(progress_line(self._figures, self._rounds))
 
     def certify(self) -> Outcome:
+        """Settle what is still under way, then certify: this site is done, whatever the others do."""
+        self._exchange.finish()
         run, node = self._run, self._participation.node
         run.state = self._state
 
@@ -397,32 +371,14 @@ class _Peer:
         return Outcome(ended.certificate, self._figures, ended.directory)
 
 
-@contextmanager
-def _published_links(
-    folder: Path, site: str, states: Callable[[], Mapping[str, str]], every: float = 1.0
-) -> Iterator[None]:
-    """Keep links.json up to date for the live page, also while the site waits. A full disk stops nothing else."""
-    ended = threading.Event()
-
-    def publish() -> None:
-        written: Mapping[str, str] | None = None
-        is_last = False
-        while not is_last:
-            is_last = ended.wait(every)
-            with suppress(OSError):
-                if (current := dict(states())) != written:
-                    fresh = folder / f"{LINKS_FILE}.new"
-                    fresh.write_text(json.dumps({"site": site, "links": current}) + "\n")
-                    fresh.replace(folder / LINKS_FILE)  # all or nothing: the page may be reading
-                    written = current
-
-    thread = threading.Thread(target=publish, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def write_links(folder: Path, site: str, states: Mapping[str, str]) -> None:
+    """Keep links.json up to date for the live page. A full disk stops nothing else."""
+    path, fresh = folder / LINKS_FILE, folder / f"{LINKS_FILE}.new"
+    text = json.dumps({"site": site, "links": dict(states)}) + "\n"
+    with suppress(OSError):
+        if not path.exists() or path.read_text() != text:
+            fresh.write_text(text)
+            fresh.replace(path)  # all or nothing: the page may be reading
 
 
 def gradient_scale(plan: Plan, node: int, records: Sequence[int]) -> float:

@@ -13,19 +13,21 @@ import contextlib
 import hmac
 import os
 import secrets
-import time
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from gossamer.consortium import files
-from gossamer.consortium.event_loop import LOG, RepeatFilter, count_resets, run
+from gossamer.consortium.links import LOG, RepeatFilter, log_broken_connections, run
 from gossamer.errors import UserError
 
 SECRET_FILE = "GOSSAMER_SECRET_FILE"
-_GREETING, _NONCE, _TAG, _MAX_NAME = b"gossamer relay 1", 32, 32, 255  # bytes
-_WAIT, _CALLED, _HERE = b".", b"!", b"+"
+_GREETING, _NONCE, _TAG = b"gossamer relay 2", 32, 32  # bytes
+_CALLED, _HERE = b"!", b"+"
 _PIECE = 1 << 16  # bytes under way in each direction of a splice
 _WAITING = 4  # idle connections of a site
 _FAILURES = (OSError, EOFError, TimeoutError)  # of the network, all of them ordinary
@@ -36,7 +38,6 @@ class Limits:
     splices: int = 64  # of one site at once, including those that still wait for it
     unproven: int = 32  # connections at the back that have not shown a token yet
     patience: float = 5.0  # seconds for a proof, for a site, for its answer
-    beat: float = 10.0  # seconds between two signs of life to an idle connection
     idle: float = 60.0  # seconds without a byte after which a splice is closed
 
 
@@ -45,7 +46,7 @@ class Connection(NamedTuple):
     writer: asyncio.StreamWriter
 
 
-Answer = Callable[[Connection], Awaitable[None]]
+Answer = Callable[[Connection], Awaitable[bool]]  # True: the connection waits, and stays open
 
 
 def read_secret() -> str:
@@ -56,8 +57,7 @@ def read_secret() -> str:
     secret = files.read_private(Path(name)).decode(errors="replace").strip()
     if len(secret) < 32:
         raise UserError(
-            f"the secret in {SECRET_FILE} = {name} has {len(secret)} characters, but 32 are needed; "
-            "`openssl rand -hex 32` makes one."
+            f"{SECRET_FILE} = {name}: the secret must have 32 characters; `openssl rand -hex 32` makes one."
         )
     return secret
 
@@ -71,7 +71,7 @@ def relay(secret: str, back: str, fronts: Mapping[str, str], limits: Limits | No
     """Serve until interrupted. `fronts`: for each site the host:port at which others reach it."""
 
     async def serve() -> None:
-        count_resets(asyncio.get_running_loop())
+        log_broken_connections(asyncio.get_running_loop())
         async with Relay(secret, back, fronts, limits).serve():
             await asyncio.Event().wait()
 
@@ -79,56 +79,40 @@ def relay(secret: str, back: str, fronts: Mapping[str, str], limits: Limits | No
         asyncio.run(serve())
 
 
-@dataclass(eq=False)
-class _Idle:
-    """A connection of a site that waits for a caller."""
-
-    connection: Connection
-    called: asyncio.Event = field(default_factory=asyncio.Event)
-    finished: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class _Site:
-    def __init__(self) -> None:
-        self.idle: list[_Idle] = []
-        self.more = asyncio.Event()
-        self.splices = 0
-
-
 class Relay:
     def __init__(self, secret: str, back: str, fronts: Mapping[str, str], limits: Limits | None = None):
         self._secret, self._back, self._fronts = secret, back, dict(fronts)
         self._limits, self._log = limits or Limits(), RepeatFilter()
-        self._sites = {name: _Site() for name in fronts}
+        self._waiting: dict[str, list[Connection]] = {name: [] for name in fronts}
+        self._arrived = asyncio.Condition()  # another connection waits
+        self._splices = dict.fromkeys(fronts, 0)
         self._unproven = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self.back_port = 0
         self.ports: dict[str, int] = {}  # of the fronts
 
     @contextlib.asynccontextmanager
     async def serve(self) -> AsyncIterator[Relay]:
-        def answer_at(name: str) -> Answer:
-            return lambda caller: self._answer_caller(name, caller)
-
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._end)
             self.back_port = await self._listen(stack, "back", self._back, self._answer_site)
             for name, address in self._fronts.items():
-                self.ports[name] = await self._listen(stack, name, address, answer_at(name))
+                answer = partial(self._answer_caller, name)
+                self.ports[name] = await self._listen(stack, name, address, answer)
             yield self
 
     async def _listen(self, stack: contextlib.AsyncExitStack, what: str, address: str, answer: Answer) -> int:
         async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
+            task, waits = asyncio.current_task(), False
             self._tasks.add(task)
             try:
-                await answer(Connection(reader, writer))
+                waits = await answer(Connection(reader, writer))
             except (*_FAILURES, asyncio.CancelledError):  # asyncio would write a traceback of the latter
                 pass
             finally:
                 self._tasks.discard(task)
-                writer.transport.abort()
+                if not waits:
+                    writer.transport.abort()
 
         host, port = _split(what, address)
         try:
@@ -139,97 +123,73 @@ class Relay:
         return int(server.sockets[0].getsockname()[1])
 
     async def _end(self) -> None:
-        for task in self._tasks:
+        tasks = [task for task in self._tasks if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in chain.from_iterable(self._waiting.values()):
+            connection.writer.transport.abort()
 
-    async def _answer_site(self, connection: Connection) -> None:
+    async def _answer_site(self, connection: Connection) -> bool:
         if self._unproven >= self._limits.unproven:
-            return
+            return False
         self._unproven += 1
         try:
             async with asyncio.timeout(self._limits.patience):
-                site = await self._proven_site(connection)
+                waiting = await self._proven_site(connection)
         finally:
             self._unproven -= 1
-        if site is None:
+        if waiting is None:
             self._log.warn("refused a connection at the back: it shows no site's token.")
-            return
-        idle = _Idle(connection)
-        site.idle.append(idle)
-        site.more.set()
-        if len(site.idle) > _WAITING:
-            oldest = site.idle.pop(0)  # likely dead
-            oldest.called.set()
-            oldest.finished.set()
-        try:
-            await self._wait_for_caller(idle)
-        finally:
-            if idle in site.idle:
-                site.idle.remove(idle)
-        await idle.finished.wait()
+            return False
+        async with self._arrived:
+            waiting.append(connection)
+            self._arrived.notify_all()
+        if len(waiting) > _WAITING:
+            waiting.pop(0).writer.transport.abort()  # likely dead
+        return True
 
-    async def _proven_site(self, connection: Connection) -> _Site | None:
+    async def _proven_site(self, connection: Connection) -> list[Connection] | None:
         nonce = secrets.token_bytes(_NONCE)
         connection.writer.write(_GREETING + nonce)
         name = await connection.reader.readexactly((await connection.reader.readexactly(1))[0])
         tag = await connection.reader.readexactly(_TAG)
         site = name.decode(errors="replace")
-        if not hmac.compare_digest(proof(token(self._secret, site), nonce, name), tag):
-            return None
-        return self._sites.get(site)
+        is_proven = hmac.compare_digest(proof(token(self._secret, site), nonce, name), tag)
+        return self._waiting.get(site) if is_proven else None
 
-    async def _wait_for_caller(self, idle: _Idle) -> None:
-        """Send signs of life until a caller comes; raise if the site goes first."""
-        called = asyncio.create_task(idle.called.wait())
-        try:
-            while not idle.called.is_set():
-                idle.connection.writer.write(_WAIT)
-                await idle.connection.writer.drain()
-                await asyncio.wait({called}, timeout=self._limits.beat)
-                if idle.connection.reader.at_eof():
-                    raise EOFError
-        finally:
-            called.cancel()
-
-    async def _answer_caller(self, name: str, caller: Connection) -> None:
-        site = self._sites[name]
-        if site.splices >= self._limits.splices:
-            self._log.warn(f"refused a connection to {name!r}: it has {site.splices} already.")
-            return
-        site.splices += 1
+    async def _answer_caller(self, name: str, caller: Connection) -> bool:
+        if self._splices[name] >= self._limits.splices:
+            self._log.warn(f"refused a connection to {name!r}: it has {self._splices[name]} already.")
+            return False
+        self._splices[name] += 1
         try:
             async with asyncio.timeout(self._limits.patience):
-                idle = await self._call(site)
-            try:
-                await splice(caller, idle.connection, self._limits.idle)
-            finally:
-                idle.finished.set()
+                called = await self._call(self._waiting[name])
+            await splice(caller, called, self._limits.idle)
         except TimeoutError:
             self._log.warn(f"refused a connection to {name!r}: the site is not here.")
         finally:
-            site.splices -= 1
+            self._splices[name] -= 1
+        return False
 
-    async def _call(self, site: _Site) -> _Idle:
+    async def _call(self, waiting: list[Connection]) -> Connection:
         """Return a waiting connection of the site that answers, trying the newest first."""
         while True:
-            while not site.idle:
-                site.more.clear()
-                await site.more.wait()
-            idle = site.idle.pop()
-            idle.called.set()
-            answered = False
+            async with self._arrived:
+                await self._arrived.wait_for(lambda: waiting)
+            called, answered = waiting.pop(), False
             try:
-                idle.connection.writer.write(_CALLED)
+                called.writer.write(_CALLED)
                 async with asyncio.timeout(self._limits.patience / 4):
-                    answered = await idle.connection.reader.readexactly(1) == _HERE
+                    answered = await called.reader.readexactly(1) == _HERE
             except _FAILURES:
                 pass
             finally:
                 if not answered:
-                    idle.finished.set()
+                    called.writer.transport.abort()
             if answered:
-                return idle
+                return called
 
 
 class Agent:
@@ -237,8 +197,6 @@ class Agent:
 
     def __init__(self, relay: str, site: str, token: str, port: int, limits: Limits | None = None):
         self._relay, self._site, self._port = _split("relay", relay), site.encode(), port
-        if not 0 < len(self._site) <= _MAX_NAME:
-            raise UserError(f"site = {site!r} must have 1 … {_MAX_NAME} bytes.")
         proof(token, b"", b"")  # refuses a token that is not hexadecimal
         self._token, self._limits, self._log = token, limits or Limits(), RepeatFilter()
         self._splices: set[asyncio.Task[None]] = set()
@@ -281,11 +239,8 @@ class Agent:
                     raise EOFError("what answers there is not a relay of gossamer")
                 nonce = await reader.readexactly(_NONCE)
             writer.write(bytes([len(self._site)]) + self._site + proof(self._token, nonce, self._site))
-            sign = _WAIT
-            while sign == _WAIT:
-                async with asyncio.timeout(3 * self._limits.beat):
-                    sign = await reader.read(1)
-            if sign != _CALLED:
+            _keep_alive(writer)
+            if await reader.read(1) != _CALLED:
                 raise EOFError("it does not take this site's token, has no front for it, or has ended")
         except BaseException:
             writer.transport.abort()
@@ -303,38 +258,42 @@ class Agent:
             caller.writer.transport.abort()
 
 
+def _keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Let the kernel find out, within 40 seconds, that the other end of a quiet connection is gone."""
+    connected = writer.get_extra_info("socket")
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 async def splice(one: Connection, other: Connection, idle: float) -> None:
-    """Pass bytes both ways until both have ended, one has failed, or nothing came for `idle` seconds. Closes both."""
-    heard = time.monotonic()
+    """Pass bytes both ways until both ends have ended, one has failed or was silent for `idle` seconds. Closes both.
+
+    Sites ping each other every few seconds, so that no direction is silent for long.
+    """
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal heard
-        while data := await reader.read(_PIECE):
-            heard = time.monotonic()
+        while data := await asyncio.wait_for(reader.read(_PIECE), idle):
             writer.write(data)
-            await writer.drain()  # a sender that is faster than the receiver waits here
-        with contextlib.suppress(OSError):
-            writer.write_eof()
+            await asyncio.wait_for(
+                writer.drain(), idle
+            )  # a sender that is faster than the receiver waits here
+        writer.write_eof()
 
-    pumps = {
-        asyncio.create_task(pump(one.reader, other.writer)),
-        asyncio.create_task(pump(other.reader, one.writer)),
-    }
-    running = pumps
+    writers = one.writer, other.writer
     try:
-        while running and (rest := heard + idle - time.monotonic()) > 0:
-            done, running = await asyncio.wait(running, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
-            if any(task.exception() is not None for task in done):
-                break
+        async with asyncio.TaskGroup() as pumps:
+            pumps.create_task(pump(one.reader, other.writer))
+            pumps.create_task(pump(other.reader, one.writer))
+        async with asyncio.timeout(idle):  # what an orderly end has left in the buffers goes out first
+            for writer in writers:
+                writer.close()
+            await asyncio.gather(*(writer.wait_closed() for writer in writers))
+    except* _FAILURES:
+        pass
     finally:
-        for task in pumps:
-            task.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
-        for connection in (one, other):
-            connection.writer.transport.abort() if running else connection.writer.close()
-    with contextlib.suppress(*_FAILURES):  # what an orderly end has left in the buffers goes out first
-        async with asyncio.timeout(idle):
-            await asyncio.gather(one.writer.wait_closed(), other.writer.wait_closed())
+        for writer in writers:
+            writer.transport.abort()
 
 
 def proof(token: str, nonce: bytes, site: bytes) -> bytes:
@@ -342,9 +301,7 @@ def proof(token: str, nonce: bytes, site: bytes) -> bytes:
     try:
         return hmac.digest(bytes.fromhex(token), nonce + site, "sha256")
     except ValueError:
-        raise UserError(
-            "the token for the relay is not hexadecimal; ask the relay's operator for it."
-        ) from None
+        raise UserError("the token for the relay is not hexadecimal; ask the relay's operator.") from None
 
 
 def _split(what: str, address: str) -> tuple[str, int]:

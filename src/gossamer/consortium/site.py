@@ -3,61 +3,30 @@
 mercy/site.toml           what the operator fills in; nobody else sees it
 mercy/site.key            private, its owner's alone
 mercy/mercy.request       to send back for the invite
-mercy/site.crt            its certificate, once a roster has it
-mercy/authority.crt       the authority it trusts
-mercy/consortium.roster   the roster that was accepted last
+mercy/consortium.roster   the roster that was accepted last, with the site's certificate
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PrivateAttr
 
+from gossamer.consortium import authority as pki
 from gossamer.consortium import files
-from gossamer.consortium.authority import (
-    days_left,
-    expiry_warning,
-    key_words,
-    make_site_key,
-    pem,
-    private_pem,
-    public_bytes,
-    read_site_key,
-)
-from gossamer.consortium.formats import (
-    MAX_RECORDS,
-    NONE,
-    Digest,
-    Name,
-    Strict,
-    bind_address,
-    check_address,
-    is_address,
-    now,
-    parse,
-)
-from gossamer.consortium.invite import Invite, write_request
+from gossamer.consortium.authority import Invite
+from gossamer.consortium.files import MAX_RECORDS, NONE, Digest, Listen, Name, Strict, check_field, now
 from gossamer.consortium.roster import Roster, check_successor, differences
 from gossamer.errors import UserError
 from gossamer.options.toml import read_toml
 from gossamer.options.types import Epsilon
 
-FILE, AUTHORITY = "site.toml", "authority.crt"
-
-
-def _listen(text: str) -> str:
-    if text != NONE and not is_address(text):
-        raise ValueError(
-            f"it must be host:port, for example 0.0.0.0:7443, or {NONE} for a site that only dials out"
-        )
-    return text
+FILE, KEY, ROSTER = "site.toml", "site.key", "consortium.roster"
 
 
 def _path(text: str) -> str:
@@ -69,7 +38,7 @@ def _path(text: str) -> str:
 _Path = Annotated[str, AfterValidator(_path)]
 
 
-class Settings(Strict):
+class Site(Strict):
     """The keys of site.toml; paths are relative to it."""
 
     consortium: Name
@@ -81,109 +50,76 @@ class Settings(Strict):
     public: bool = Field(
         default=False, description="the records are public: no cap, and studies for science may use them"
     )
-    listen: Annotated[str, AfterValidator(_listen)] = Field(
-        default=NONE, description="host:port here, or none"
-    )
-    durable: Literal["on", "off"] = Field(default="on", description="is all on disk before anything is sent?")
-    key: _Path = "site.key"
-    certificate: _Path = "site.crt"
-    roster: _Path = "consortium.roster"
-
-
-@dataclass(frozen=True)
-class Site:
-    """A site.toml that was read, with paths that hold in any working directory."""
-
-    path: Path  # of site.toml
-    settings: Settings
+    listen: Listen = Field(default=NONE, description="host:port here, or none")
+    _path: Path = PrivateAttr()
 
     @classmethod
     def read(cls, path: Path, **defaults: Any) -> Site:
         path = path / FILE if path.is_dir() else path
-        return cls(path, parse(Settings, {**defaults, **read_toml(path)}, str(path)))
+        site = files.parse(cls, {**defaults, **read_toml(path)}, str(path))
+        site._path = path
+        return site
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     @property
     def name(self) -> str:
-        return self.settings.site
+        return self.site
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file next to site.toml, or where the operator says it is."""
+        return self._path.parent / Path(name).expanduser()
 
     @property
-    def listen(self) -> str | None:
-        return None if self.settings.listen == NONE else self.settings.listen
+    def listener(self) -> str | None:
+        return None if self.listen == NONE else self.listen
 
-    @property
-    def cap(self) -> float | None:
-        """None: the operator declared the records public."""
-        return None if self.settings.public else self.settings.cap
-
-    @property
-    def data(self) -> Path:
-        return self._file(self.settings.data)
-
-    @property
-    def test(self) -> Path | None:
-        return None if self.settings.test is None else self._file(self.settings.test)
-
-    @property
-    def key_file(self) -> Path:
-        return self._file(self.settings.key)
-
-    @property
-    def certificate_file(self) -> Path:
-        return self._file(self.settings.certificate)
-
-    @property
-    def roster_file(self) -> Path:
-        return self._file(self.settings.roster)
-
-    def _file(self, name: str) -> Path:
-        return self.path.parent / Path(name).expanduser()
+    def data_file(self) -> Path:
+        if not self.file(self.data).is_file():
+            raise UserError(f"{self._path}: data = {self.data!r} is not a file.")
+        return self.file(self.data)
 
     def key(self) -> ec.EllipticCurvePrivateKey:
-        return read_site_key(files.read_private(self.key_file), str(self.key_file))
+        key: ec.EllipticCurvePrivateKey = pki.read_private_key(self.file(KEY), ec.EllipticCurvePrivateKey)
+        return key
 
     def roster(self) -> Roster:
         """Read the roster that the operator accepted last."""
-        if not self.roster_file.exists():
+        path = self.file(ROSTER)
+        if not path.exists():
             raise UserError(
-                f"{self.roster_file} is missing: {self.name} has accepted no roster yet; run `gossamer pki accept "
-                "FILE` with the roster that the consortium sent."
+                f"{path} is missing: {self.name} has accepted no roster; run `gossamer pki accept FILE`."
             )
-        roster = Roster.read(files.read(self.roster_file), str(self.roster_file), self.settings.authority)
-        self._check_consortium(roster, str(self.roster_file))
-        return roster
+        return self.read_roster(files.read(path), str(path))
 
-    def _check_consortium(self, roster: Roster, where: str) -> None:
-        if roster.consortium != self.settings.consortium:
+    def read_roster(self, content: bytes, where: str) -> Roster:
+        roster = Roster.read(content, where, self.authority)
+        if roster.consortium != self.consortium:
             raise UserError(
-                f"{self.path}: consortium = {self.settings.consortium!r}, but {where} is a roster of "
-                f"{roster.consortium!r}."
+                f"{self._path}: consortium = {self.consortium!r}, but {where} is of {roster.consortium!r}."
             )
+        return roster
 
     def check(self, now: datetime) -> list[str]:
         """Refuse a site that cannot take part, as far as its own files tell; return warnings."""
-        key, entry = self.key(), self.roster().site(self.name)
-        if public_bytes(entry.public_key) != public_bytes(key):
+        entry = self.roster().site(self.name)
+        if entry.public_key != self.key().public_key():
             raise UserError(
-                f"{self.key_file} is not the key that the roster has of {self.name}; restore it, or join again with a "
-                "new invite."
+                f"{self.file(KEY)} is not the key that the roster has of {self.name}; restore it, or join again."
             )
-        if files.read(self.certificate_file) != entry.certificate.encode():
-            raise UserError(
-                f"{self.certificate_file} is not the certificate that the roster has of {self.name}; "
-                f"`gossamer pki accept {self.roster_file}` restores it."
-            )
-        warning = expiry_warning(self.name, entry.parsed, now)
-        if warning is not None and days_left(entry.parsed, now) < 0:
+        warning = pki.expiry_warning(self.name, entry.parsed, now)
+        if warning is not None and pki.days_left(entry.parsed, now) < 0:
             raise UserError(warning)
-        if not self.data.is_file():
-            raise UserError(f"{self.path}: data = {self.settings.data!r} is not a file.")
+        self.data_file()
         return [warning] if warning else []
 
 
 def join(
     invite: Invite,
     *,
-    listen: str | None,
+    listen: str = NONE,
     records: int,
     folder: Path | None = None,
     data: str | None = None,
@@ -191,20 +127,18 @@ def join(
     clock: Callable[[], datetime] = now,
 ) -> tuple[Path, str]:
     """Make the site's folder; return the request to send back, and a mark of the key to compare."""
-    invite.refuse_expired(clock())
-    address = check_address("--listen", listen)
+    invite.check_expiry(clock())
+    address = None if check_field(Listen, "--listen", listen) == NONE else listen
     if not 1 <= records <= MAX_RECORDS:
-        raise UserError(
-            f"--records {records} must be a number of records: a public one, rounded as you like."
-        )
+        raise UserError(f"--records {records} must be a number of records: public, rounded as you like.")
     folder = Path(invite.site) if folder is None else folder
-    key = make_site_key()
-    request = write_request(invite, key, address, records)
+    key, request = pki.make_site_key(), folder / f"{invite.site}.request"
+    content = pki.write_request(invite, key, address, records)
     files.make_folder(folder)
-    files.write_new(folder / "site.key", private_pem(key), 0o600)
-    files.write_new(folder / FILE, _site_toml(invite, address, data, cap).encode())
-    files.write_new(folder / f"{invite.site}.request", request)
-    return folder / f"{invite.site}.request", key_words(key.public_key())
+    files.write(folder / KEY, pki.private_pem(key), 0o600, new=True)
+    files.write(folder / FILE, _site_toml(invite, address, data, cap).encode(), new=True)
+    files.write(request, content, new=True)
+    return request, pki.key_words(key.public_key())
 
 
 def _site_toml(invite: Invite, address: str | None, data: str | None, cap: float | None) -> str:
@@ -218,8 +152,7 @@ authority = "{invite.authority}"  # whose signatures count
 {_line("cap", cap and float(cap), 8.0)}  # most proven ε of all studies on these records together
 # test = "test.csv"  # the study's public test rows, if it has some
 
-listen = "{bind_address(address)}"  # where this machine listens; none: it only dials out
-durable = "on"  # all is on disk before anything is sent; off is quicker, and a crash costs the last rounds
+listen = "{files.bind_address(address)}"  # where this machine listens; none: it only dials out
 """
 
 
@@ -237,27 +170,22 @@ def accept(
 ) -> tuple[Roster, list[str]]:
     """Make a roster the site's own, if it follows from the present one and the operator agrees; with warnings."""
     site = Site.read(path, data="(not set)", cap=1.0)  # the operator may not have filled them in yet
-    offered = Roster.read(content, where, site.settings.authority)
-    site._check_consortium(offered, where)
+    offered = site.read_roster(content, where)
     with files.locked(path.parent):
-        present = site.roster() if site.roster_file.exists() else None
+        present = site.roster() if site.file(ROSTER).exists() else None
         is_new = present is None or check_successor(present, offered)
         entry = next((member for member in offered.sites if member.name == site.name), None)
         if present is None and entry is None:
             raise UserError(
-                f"{where} (version {offered.version}) does not have {site.name} yet; send its request, then ask for "
-                "the next version."
+                f"{where} does not have {site.name} yet; send its request, then ask for the next version."
             )
-        if entry and entry.left is None and public_bytes(entry.public_key) != public_bytes(site.key()):
+        if entry and entry.left is None and entry.public_key != site.key().public_key():
             raise UserError(
-                f"{where} has another key of {site.name} than {site.key_file}: somebody else answered the invite; tell "
-                "the consortium's operator at once."
+                f"{where} has another key of {site.name} than {site.file(KEY)}: somebody else answered the invite; "
+                "tell the consortium's operator at once."
             )
         if is_new and not agree(differences(present, offered)):
             remains = f"roster {present.version} remains" if present else "there is none yet"
             raise UserError(f"roster {offered.version} was not accepted; {remains}.")
-        if entry is not None:
-            files.write(site.certificate_file, entry.certificate.encode())
-        files.write(path.parent / AUTHORITY, pem(offered.authority).encode())
-        files.write(site.roster_file, offered.content)  # last: it is in force from here on
+        files.write(site.file(ROSTER), offered.content)
     return offered, offered.warnings(clock())

@@ -7,36 +7,37 @@ and what a round may take. No record, no path of anybody's machine, no code.
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from gossamer.config.layers import whole
-from gossamer.config.schema import RunConfig
+from gossamer.config.layers import named, resolve, whole
+from gossamer.config.schema import RunConfig, Runtime
 from gossamer.consortium import files
-from gossamer.consortium.formats import Digest, Stamp, Strict, parse, read_signed
-from gossamer.consortium.roster import Member, Roster
+from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.files import Digest, Stamp, Strict
+from gossamer.consortium.roster import Member, Roster, Span, Version
+from gossamer.consortium.rules import refuse_for_peers
 from gossamer.consortium.site import Site
-from gossamer.data.dataset import digest
+from gossamer.data.dataset import Dataset, digest
 from gossamer.data.own import PLACE, OwnFile
+from gossamer.data.partition import Even
 from gossamer.data.tables import Records
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
-from gossamer.methods import method_of
-from gossamer.models.networks import Own, Withheld
+from gossamer.results.rundir import config_text
 from gossamer.results.trained.weights import model_digests
+from gossamer.topology.kinds import Matrix, read_matrix
+from gossamer.training.data import DataCache
 from gossamer.training.plan import Plan
 
 KIND, ENDING = "study", ".study"
-Span = tuple[int, tuple[str, ...]]  # an epoch: (first round, sites by name)
-PUSH_SUM = "push-sum"
-# Update rules whose sums survive messages that are lost, late or repeated, and sites that are away; see rules.py.
-SURVIVES = (PUSH_SUM, "dsgd", "dsgt", "dinno", "km")
 
 
 class Model(Strict):
@@ -59,32 +60,27 @@ class TestRows(Strict):
 class Terms(Strict):
     """What sites agree upon besides the recipe."""
 
-    deadline: Annotated[float, Field(gt=0, le=86400)]  # seconds that a round waits for a neighbour
-    late: Annotated[int, Field(ge=0, le=10_000)]  # rounds after which a parcel counts no longer
-    tick: Annotated[float, Field(ge=0, le=3600)]  # messages leave at multiples of so many seconds
+    deadline: Annotated[float, Field(gt=0, le=86400)] = 30.0  # seconds that a round waits for a neighbour
+    late: Annotated[int, Field(ge=0, le=10_000)] = 4  # rounds after which a parcel counts no longer
+    tick: Annotated[float, Field(ge=0, le=3600)] = 0.25  # messages leave at multiples of so many seconds
     for_science: bool = False  # may the noise protect nobody?
 
 
-class Body(Strict):
+class Study(Strict):
+    """A study that was read and verified."""
+
     name: str
-    version: Annotated[int, Field(ge=1, le=10**6)]
+    version: Version
     issued: Stamp
     gossamer: str  # the version that packed it
     recipe: str  # TOML
-    roster: str
+    signed_roster: str
     model: Model
     test: TestRows | None
     terms: Terms
-
-
-@dataclass(frozen=True)
-class Study:
-    """A study that was read and verified."""
-
-    content: bytes
-    where: str
-    body: Body
-    roster: Roster  # as it was packed; a newer one may be in force by now
+    _content: bytes = PrivateAttr()
+    _where: str = PrivateAttr()
+    _roster: Roster = PrivateAttr()
 
     @classmethod
     def read(cls, path: Path, authority: str | None = None) -> Study:
@@ -93,42 +89,42 @@ class Study:
 
     @classmethod
     def of(cls, content: bytes, where: str, authority: str | None = None) -> Study:
-        file = read_signed(KIND, content, where)
-        body = parse(Body, file.body, f"{where} is damaged")
-        roster = Roster.read(body.roster.encode(), f"the roster in {where}", authority)
-        file.check(roster.public_key)
-        return cls(content, where, body, roster)
+        file = files.read_signed(KIND, content, where)
+        study = files.parse(cls, file.body, f"{where} is damaged")
+        study._content, study._where = content, where
+        study._roster = Roster.read(study.signed_roster.encode(), f"the roster in {where}", authority)
+        file.check(study.roster.public_key)
+        return study
+
+    @property
+    def content(self) -> bytes:
+        return self._content
+
+    @property
+    def where(self) -> str:
+        return self._where
+
+    @property
+    def roster(self) -> Roster:
+        """The roster as it was packed; a newer one may be in force by now."""
+        return self._roster
 
     @property
     def identity(self) -> str:
         """The digest of the file, which frames and certificates name."""
         return hashlib.sha256(self.content).hexdigest()
 
-    @property
-    def name(self) -> str:
-        return self.body.name
-
-    @property
-    def version(self) -> int:
-        return self.body.version
-
-    @property
-    def terms(self) -> Terms:
-        return self.body.terms
-
     @cached_property
     def config(self) -> RunConfig:
         """The recipe. Its paths are placeholders: see `config_at`."""
         try:
-            tables = tomllib.loads(self.body.recipe)
+            tables = tomllib.loads(self.recipe)
         except (tomllib.TOMLDecodeError, RecursionError):
             raise UserError(f"{self.where} is damaged: its recipe is not TOML.") from None
         config = whole(tables, f"the recipe in {self.where}")
         refuse_for_peers(config, for_science=self.terms.for_science)
         if config.nodes != len(self.sites):
-            raise UserError(
-                f"{self.where} is for {config.nodes} nodes, and its roster has {len(self.sites)} sites."
-            )
+            raise UserError(f"{self.where} has {config.nodes} nodes, and its roster {len(self.sites)} sites.")
         return config
 
     # Sites and epochs. The first epoch has the sites that the study was packed for. A later one is named by its first
@@ -169,10 +165,9 @@ class Study:
         """Refuse unless the study's roster is the one that the site accepted, or an earlier version of it."""
         if self.roster.version > accepted.version:
             raise UserError(
-                f"{self.where} is for roster {self.roster.version}, and roster {accepted.version} is accepted here; "
-                "`gossamer pki accept` the newest first."
+                f"{self.where} is for roster {self.roster.version}; `gossamer pki accept` the newest first."
             )
-        if [*accepted.body.history, accepted.digest][self.roster.version - 1] != self.roster.digest:
+        if [*accepted.history, accepted.digest][self.roster.version - 1] != self.roster.digest:
             raise UserError(
                 f"{self.where} has another roster {self.roster.version} than the one that was accepted here: there are "
                 "two of one version; ask the consortium's operator by telephone."
@@ -188,26 +183,18 @@ class Study:
         """
         sites = self.nodes_for(site.name)
         config = self.config if sites == self.sites else self._config_with_joiner(records)
-        data, link = config.data, folder / f"records-{PLACE}"
-        assert isinstance(data, OwnFile)
+        link = folder / f"records-{PLACE}"
         if PLACE in str(folder):
-            raise UserError(
-                f"{folder} has {PLACE} in its name, which stands for a node's number; name another place."
-            )
-        if not site.data.is_file():
-            raise UserError(f"{site.path}: data = {site.settings.data!r} is not a file.")
-        own_link = Path(str(link).replace(PLACE, str(sites.index(site.name))))
+            raise UserError(f"{folder} has {PLACE} in its name; name another place.")
+        own_link = folder / f"records-{sites.index(site.name)}"
         if own_link.is_symlink():
             own_link.unlink()
-        own_link.symlink_to(site.data.resolve())
-        caps = [cap for cap in (config.privacy.cap, site.cap) if cap is not None]
-        here: dict[str, Any] = {"path": str(link), "test": self._test_file(site)}
-        return config.model_copy(
-            update={
-                "data": replace(data, **here),
-                "privacy": config.privacy.model_copy(update={"cap": min(caps, default=None)}),
-            }
-        )
+        own_link.symlink_to(site.data_file().resolve())
+        assert isinstance(config.data, OwnFile)
+        data = replace(config.data, path=str(link), test=self._test_file(site))
+        caps = [cap for cap in (config.privacy.cap, None if site.public else site.cap) if cap is not None]
+        privacy = config.privacy.model_copy(update={"cap": min(caps, default=None)})
+        return config.model_copy(update={"data": data, "privacy": privacy})
 
     def _config_with_joiner(self, records: int) -> RunConfig:
         config, count = self.config, len(self.sites) + 1
@@ -224,30 +211,25 @@ class Study:
 
     def check_first_model(self, plan: Plan) -> None:
         """Refuse if this machine does not begin with the packed model: another torch may draw another."""
-        if first_model(plan) != self.body.model:
+        if first_model(plan) != self.model:
             raise UserError(
-                f"the first model here is not that of {self.where}: another version of torch or gossamer draws "
-                f"another; install gossamer {self.body.gossamer} and the versions of its constraints.txt."
+                f"the first model here is not that of {self.where}; install gossamer {self.gossamer}."
             )
 
     def _test_file(self, site: Site) -> str | None:
         """Return the site's copy of the public rows, after comparing it with the digest."""
-        packed = self.body.test
+        packed, data = self.test, self.config.data
         if packed is None:
             return None
-        path = site.test or site.path.parent / packed.file
+        path = site.file(site.test or packed.file)
         if not path.is_file():
             raise UserError(
-                f"{site.path}: test is not set and {packed.file} is not next to it; the study's {packed.rows} public "
-                "test rows are needed here."
+                f"{site.path}: test is not set; the study's {packed.rows} public test rows ({packed.file}) are needed."
             )
-        data = self.config.data
         assert isinstance(data, OwnFile)
         rows = replace(data, test=str(path)).public_rows(None)
         if rows is None or rows_digest(rows) != packed.digest:
-            raise UserError(
-                f"{path} holds other test rows than the study {self.name} was packed with; get them again."
-            )
+            raise UserError(f"{path} holds other test rows than {self.where}; get them again.")
         return str(path)
 
 
@@ -264,117 +246,95 @@ def first_model(plan: Plan) -> Model:
     return Model(digest=model_digests(every)[0], parameters=plan.stack.dim)
 
 
-def refuse_for_peers(config: RunConfig, *, for_science: bool) -> None:
-    """Refuse what separate sites cannot run: what needs everyone at once, one machine's files, or foreign code.
+# Packing
 
-    What no run can be is refused by `training/plan.py`.
+
+def pack(
+    coordinator: Coordinator,
+    recipe: str | Path | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    data_dir: Path | None = None,
+    out: Path | None = None,
+    **terms: Any,
+) -> tuple[Study, Path, Plan]:
+    """Sign a study for the sites of the newest roster and write it; with the plan, which has its cost.
+
+    The recipe is checked and priced without a record at hand. `terms`: the fields of `Terms`.
     """
-    for problem in _data_problems(config):
-        raise UserError(problem)
-    for problem in _method_problems(config):
-        raise UserError(problem)
-    for problem in () if for_science else _protection_problems(config):
-        raise UserError(problem)
+    agreed = files.parse(Terms, terms, "the study's terms")
+    roster = coordinator.roster()
+    members = roster.members(0)
+    if len(members) < 2:
+        raise UserError(f"{roster.consortium} has {len(members)} sites; a study needs two.")
+    for warning in roster.warnings(files.now()):
+        if " ended on " in warning:
+            raise UserError(warning)
+    changes = dict(changes or {})
+    if changes.get("nodes", len(members)) != len(members):
+        raise UserError(f"nodes = {changes['nodes']}, and the roster has {len(members)} sites; leave it out.")
+    facts = {"nodes": len(members), "data.records": [member.records for member in members.values()]}
+    config = resolve(named(recipe)[1], {**changes, **facts})
+    if isinstance(config.topology, Matrix):  # no site has the file
+        edges = read_matrix(config.topology.matrix).tolist()
+        config = config.model_copy(update={"topology": replace(config.topology, matrix=edges)})
+    refuse_for_peers(config, for_science=agreed.for_science)
+    config, data, rows = _without_paths(config, data_dir)
+    public = data.without_records(rows, data_dir, config.seed)
+    plan = Plan.of(config, cache=_PublicRows(public), data_dir=data_dir)
+    stem = re.sub(r"[^\w-]", "-", config.name).strip("-")[:60] or KIND
+    version = 1 + len(list(coordinator.folder.glob(f"{stem}-*{ENDING}")))
+    from gossamer import __version__
+
+    test = {"digest": rows_digest(rows), "rows": len(rows.x), "file": str(data.test)}
+    body = {
+        "name": config.name,
+        "version": version,
+        "issued": files.stamp(files.now()),
+        "gossamer": __version__,
+        "recipe": config_text(config.model_dump()),
+        "signed_roster": roster.content.decode("ascii"),
+        "model": first_model(plan).model_dump(),
+        "test": test if len(rows.x) else None,
+        "terms": agreed.model_dump(),
+    }
+    content = files.write_signed(KIND, body, coordinator.authority.key.sign)
+    path = out or coordinator.folder / f"{stem}-{version}{ENDING}"
+    study = Study.of(content, str(path), roster.fingerprint)
+    _ = study.config  # what a site would refuse is never written
+    files.write(path, content, new=True)
+    return study, path, plan
 
 
-def _data_problems(config: RunConfig) -> Iterator[str]:
+def _without_paths(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig, OwnFile, Records]:
+    """Return the configuration without paths, its data, and the public rows as they are."""
     data = config.data
-    if not isinstance(data, OwnFile):
-        yield (
-            f"data.kind = {data.kind!r} does not go with peers, who bring a file each; use csv, parquet or npz with "
-            'data.path = "records-{node}.csv".'
+    assert isinstance(data, OwnFile)
+    rows = data.public_rows(data_dir)
+    if rows is None:
+        raise UserError(
+            "data.test is not set, and the shape of a record unknown; name it, or data.columns or data.features."
         )
-        return
-    if data.one_lot:
-        yield (
-            f"data.path = {data.path!r} is one file for all, and peers bring one each; put {{node}} into its name, or "
-            "name data.owner, the column that says whose a record is."
-        )
-    if data.classes is None and data.task != "regression" and not data.multi_label:
-        yield (
-            "data.classes is not set, and no site sees the labels of the others; set their number or list them, for "
-            'example data.classes = 2 (or data.task = "regression").'
-        )
-    for key in ("train_rows", "held_out"):
-        if (value := getattr(data, key)) is not None:
-            yield f"data.{key} = {value} draws among the records of all sites, which nobody has; leave it out."
-    if data.pca is not None and data.pca_from in ("train", "private"):
-        yield (
-            f"data.pca_from = {data.pca_from!r} fits components on the records of all sites, which nobody has; name a "
-            "public set."
-        )
-    if data.private_steps:
-        yield (
-            f"{' and '.join(data.private_steps)}: this takes the sum of all sites' releases before the first round, "
-            "and peers have no such moment; declare data.ranges, or public weights."
-        )
-    if (
-        config.evaluation.private is not None
-    ):  # a site that skipped rounds or left would be judged at another moment
-        yield (
-            f"evaluation.private = {config.evaluation.private:g} releases figures when all nodes have done the last "
-            "round, and peers have no such moment; leave it out, or name a public data.test."
-        )
-    if config.evaluation.diagnostics:
-        yield "evaluation.diagnostics = true is not private and must not leave a site; leave it out."
-    if config.privacy.max_sites > 1:
-        yield (
-            f"privacy.unit.max_sites = {config.privacy.max_sites} has the same person at several sites, whose releases "
-            "are priced together, and no site has the others' ledgers; use max_sites = 1, with each person at one site."
-        )
+    unordered = data.schema is None and hasattr(data, "features")  # declared columns have their order already
+    known: dict[str, Any] = {"features": rows.columns} if unordered else {}
+    common = replace(
+        data,
+        path=f"records-{PLACE}",
+        owner=None,
+        partition=Even(),
+        budget=None,
+        test=None if data.test is None else Path(data.test).name,
+        **known,  # every site reads the columns in this order, whatever its own file's is
+    )
+    return config.model_copy(update={"data": common, "runtime": Runtime()}), common, rows
 
 
-def _method_problems(config: RunConfig) -> Iterator[str]:
-    algorithm, noise, centre = config.algorithm, config.privacy.noise, config.privacy.centre
-    if config.baseline != "none":
-        yield f"baseline = {config.baseline!r} is for comparisons in one process; leave it out for peers."
-    if isinstance(config.model, Own | Withheld):
-        yield "model.kind = 'own' is code, and a study carries none; use one of the models that every site has."
-    if algorithm.rule not in SURVIVES:
-        yield (
-            f"algorithm.kind = {algorithm.kind!r} cannot run among peers: it is not known to survive lost messages; "
-            "use a push-sum method such as dyn-d2p or full-lot."
-        )
-    if algorithm.mixes == "exact":
-        yield "algorithm.mixes = 'exact' needs every site in every exchange, and peers may be away; use a number."
-    if algorithm.rule != PUSH_SUM and (algorithm.final_gossip or centre is not None):
-        key = f"algorithm.final_gossip = {algorithm.final_gossip}"
-        key = f"privacy.centre = {centre:g}" if centre is not None else key
-        yield (
-            f"{key} agrees by push-sum, and algorithm.kind = {algorithm.kind!r} does not; leave it out, or use a "
-            "push-sum method such as full-lot."
-        )
-    if noise.kind.cancels:
-        yield (
-            f"privacy.noise.family.kind = {noise.family.kind!r} cancels only if every message arrives, and peers may "
-            "be away; use 'gaussian'."
-        )
-    if noise.on == "iterate":
-        yield (
-            "privacy.noise.on = 'iterate' puts noise on messages, and peers write what was released to disk before it "
-            "leaves; use 'gradient'."
-        )
-    if not method_of(config).resumable:
-        yield (
-            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} cannot resume after a crash of one site: its "
-            "pass over the records would begin again; use 'poisson' or 'full'."
-        )
+class _PublicRows(DataCache):
+    """The public rows in place of everybody's records: no record is here to be read."""
 
+    def __init__(self, dataset: Dataset):
+        super().__init__()
+        self._public = dataset
 
-def _protection_problems(config: RunConfig) -> Iterator[str]:
-    noise = config.privacy.noise
-    if noise.source == "seeded":
-        yield (
-            "privacy.noise.source = 'seeded' is noise that everyone can draw, and no privacy; use 'system', or "
-            "--for-science on records that need none."
-        )
-    if not noise.kind.adds:
-        yield (
-            "privacy.noise.schedule.kind = 'none' protects nobody; set privacy.epsilon, or use --for-science on "
-            "records that need no privacy."
-        )
-    if config.mode != "sound":
-        yield (
-            f'mode = {config.mode!r} claims an ε that is not proven; use "sound", or --for-science on records that '
-            "need no privacy."
-        )
+    def load(self, config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
+        return self._public
