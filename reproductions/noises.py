@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from scipy.special import gammainc, gammaln
 from gossamer.accounting.calibrate import least_scale, truncated_share
 from gossamer.accounting.claimed import KM_FAMILIES, KM_FLAGS, km_noise
 from gossamer.accounting.profiles import Noise
-from gossamer.accounting.releases import Release, constants_of, release
+from gossamer.accounting.releases import KINDS, Release, release
 from gossamer.errors import UserError
 from gossamer.studies.compare.table import Table
 
@@ -100,7 +100,7 @@ def proven_std(
 
 def exact_std(kind: str, shape: float, epsilon: float, delta: float) -> float:
     """One release of one number, by the exact profile; a truncated noise ends where half of δ identifies."""
-    truncated = "bound" in constants_of(kind)
+    truncated = "bound" in _fields(kind)
 
     def noise(sigma: float) -> Noise:
         bound = math.inf
@@ -130,10 +130,14 @@ def density(kind: str, shape: float, sigma: float, bound: float) -> Noise:
 
 def _release(kind: str, shape: float, sigma: float, bound: float, dimensions: int, adjacency: str) -> Release:
     given = {"shape": shape, "bound": bound, "dimensions": dimensions}
-    constants: dict[str, Any] = {name: given[name] for name in constants_of(kind)}
+    constants: dict[str, Any] = {name: value for name, value in given.items() if name in _fields(kind)}
     return release(
         kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency, **constants
     )
+
+
+def _fields(kind: str) -> set[str]:
+    return {field.name for field in fields(KINDS[kind])}
 
 
 def variance(noise: Noise) -> float:

@@ -90,7 +90,7 @@ def test_a_bound_for_more_colluders_holds_for_fewer_and_the_planned_figure_stays
 
 
 @pytest.mark.parametrize(
-    ("nodes", "planned", "told"),
+    ("nodes", "planned", "reported"),
     [
         (8, 1, (0, 1, 4, 7)),
         (8, 0, (0, 1, 4, 7)),
@@ -101,10 +101,10 @@ def test_a_bound_for_more_colluders_holds_for_fewer_and_the_planned_figure_stays
     ],
 )
 @pytest.mark.parametrize("sampling", [{}, {"sampling": "poisson", "rate": 0.2}])
-def test_what_is_told_of_has_a_figure(nodes, planned, told, sampling):
+def test_what_is_reported_has_a_figure(nodes, planned, reported, sampling):
     shared = sharing([pairwise(nodes, planned, **sampling)])
-    assert shared.told == told
-    assert {*told, planned} <= set(shared.at)
+    assert shared.reported == reported
+    assert {*reported, planned} <= set(shared.at)
 
 
 def test_the_worst_node_counts_at_each_number():

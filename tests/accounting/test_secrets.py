@@ -103,7 +103,7 @@ def test_the_spectrum_never_says_more_than_the_coalitions(case):
 @pytest.mark.parametrize("n", [3, 8, 13, 40])
 def test_the_spectrum_of_the_exponential_graph(n):
     secrets = Secrets.exponential(n)
-    spectrum = np.linalg.eigvalsh(secrets.laplacian())
+    spectrum = np.linalg.eigvalsh(secrets.laplacian)
     assert secrets.algebraic_connectivity == pytest.approx(spectrum[1], abs=1e-6)
     assert secrets.algebraic_connectivity <= spectrum[1]
 

@@ -1,4 +1,4 @@
-"""What happened (events, ledger) and what it costs (proven, claimed, calibrate).
+"""Events and ledgers, and what they cost: proven, claimed, calibrated.
 
 By itself, without the rest of the library:
 
@@ -17,37 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.accounting.accountant import Accountant, Figure, gaussian_noise, laplace_noise, noise_for
 
-# The modules that others may import; the rest is private to this folder.
-__all__ = [
-    "Accountant",
-    "Figure",
-    "alternatives",
-    "budget",
-    "calibrate",
-    "chain",
-    "claimed",
-    "composer",
-    "gaussian",
-    "gaussian_noise",
-    "laplace_noise",
-    "ledger",
-    "network",
-    "noise_for",
-    "observers",
-    "pairs",
-    "profiles",
-    "proven",
-    "recompute",
-    "releases",
-    "runs",
-    "secrets",
-]
-
-_OF_THE_ACCOUNTANT = ("Accountant", "Figure", "gaussian_noise", "laplace_noise", "noise_for")
+__all__ = ["Accountant", "Figure", "gaussian_noise", "laplace_noise", "noise_for"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded at first use: composing needs scipy, and many who come by here do not."""
-    if name in _OF_THE_ACCOUNTANT:
+    """Load the accountant at first use: composing needs scipy, and many importers of this package do not."""
+    if name in __all__:
         return getattr(import_module("gossamer.accounting.accountant"), name)
     raise AttributeError(f"module 'gossamer.accounting' has no attribute {name!r}")

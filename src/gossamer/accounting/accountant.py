@@ -6,15 +6,17 @@ data sets, the unit that is protected and who looks on are part of it.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gossamer.accounting.calibrate import common_factor, least_scale
 from gossamer.accounting.gaussian import check_delta, check_epsilon
 from gossamer.accounting.observers import EVERYONE, UNIT, Observer
-from gossamer.accounting.proven import profile, proven
-from gossamer.accounting.releases import ADJACENCIES, Gaussian, Laplace, Release
+from gossamer.accounting.proven import Proven, profile, proven
+from gossamer.accounting.releases import ADJACENCIES, Counted, Gaussian, Laplace, Release
 from gossamer.errors import UserError
 
 
@@ -27,14 +29,7 @@ def gaussian_noise(
     by an independent trial each ("poisson", if `sampling` is not said), in a lot of fixed size ("fixed-size"), or for
     sure ("full", which a rate of 1 is).
     """
-    drawn = _sampling(sampling, rate)
-    return Gaussian(
-        sigma=multiplier * sensitivity,
-        sensitivity=sensitivity,
-        sampling=drawn,
-        rate=rate,
-        adjacency=ADJACENCIES[0],
-    )
+    return Gaussian(sigma=multiplier * sensitivity, **_lot(rate, sampling, sensitivity))
 
 
 def laplace_noise(
@@ -46,29 +41,21 @@ def laplace_noise(
     dimensions: int = 1,
 ) -> Release:
     """The same with noise of density exp(−|z|/b), b = `multiplier` · `sensitivity`, in each of so many coordinates."""
-    drawn = _sampling(sampling, rate)
-    return Laplace(
-        sigma=multiplier * sensitivity, sensitivity=sensitivity, sampling=drawn, rate=rate, dimensions=dimensions,
-        adjacency=ADJACENCIES[0],
-    )  # fmt: skip
+    lot = _lot(rate, sampling, sensitivity)
+    return Laplace(sigma=multiplier * sensitivity, dimensions=dimensions, **lot)
 
 
-def _sampling(asked: str | None, rate: float) -> str:
-    return asked or ("full" if rate == 1 else "poisson")
+def _lot(rate: float, sampling: str | None, sensitivity: float) -> dict[str, Any]:
+    drawn = sampling or ("full" if rate == 1 else "poisson")
+    return {"rate": rate, "sampling": drawn, "sensitivity": sensitivity, "adjacency": ADJACENCIES[0]}
 
 
 @dataclass(frozen=True, repr=False)
-class Figure:
+class Figure(Proven):
     """A proven ε with all that it is about. ε = ∞ comes with `because`; the true ε is at least `lower`, if known."""
 
-    epsilon: float
-    delta: float
-    adjacency: str
     unit: str
     observer: str
-    lower: float | None
-    because: str | None
-    method: str
 
     def __repr__(self) -> str:
         shown = f"ε ≤ {self.epsilon:.4g}" if math.isfinite(self.epsilon) else f"not proven, {self.because}"
@@ -113,10 +100,10 @@ class Accountant:
             raise UserError(f"adjacency = {adjacency!r} must be {' or '.join(ADJACENCIES)}.")
         self.delta, self.adjacency, self.unit, self.observer = delta, adjacency, unit, observer
         self.tolerance = tolerance
-        self._counted: list[tuple[Release, int]] = []
+        self._counted: list[Counted] = []
 
     @property
-    def releases(self) -> tuple[tuple[Release, int], ...]:
+    def releases(self) -> tuple[Counted, ...]:
         """What was added, and how often."""
         return tuple(self._counted)
 
@@ -133,19 +120,10 @@ class Accountant:
 
     def epsilon(self) -> Figure:
         """What all of it is proven to cost."""
-        found = proven(
+        price = proven(
             self._counted, self.delta, self.adjacency, observer=self.observer, tolerance=self.tolerance
         )
-        return Figure(
-            found.epsilon,
-            self.delta,
-            self.adjacency,
-            self.unit,
-            self.observer.description,
-            found.lower,
-            found.because,
-            found.method,
-        )
+        return Figure(**vars(price), unit=self.unit, observer=self.observer.description)
 
     def deltas(self, epsilons: Sequence[float]) -> list[float]:
         """The δ that is proven at each ε: the whole curve, of which `epsilon` is one point.
@@ -164,48 +142,29 @@ class Accountant:
         if reason is not None or not any(times for _, times in self._counted):
             raise UserError(f"epsilon = {epsilon:g} cannot be reached: {reason or 'nothing was added'}.")
         factor = self._factor(epsilon)
-        made = Accountant(
-            delta=self.delta,
-            adjacency=self.adjacency,
-            unit=self.unit,
-            observer=self.observer,
-            tolerance=self.tolerance,
-        )
-        for one, times in self._counted:
-            made.add(one.scaled(factor), times)
-        return made
+        calibrated = copy.copy(self)
+        calibrated._counted = [(one.scaled(factor), times) for one, times in self._counted]
+        return calibrated
 
     def _factor(self, epsilon: float) -> float:
+        terms: dict[str, Any] = {
+            "adjacency": self.adjacency,
+            "epsilon": epsilon,
+            "delta": self.delta,
+            "observer": self.observer,
+            "tolerance": self.tolerance,
+        }
         alike = {(one.sampling, one.rate) for one, _ in self._counted}
         if len(alike) == 1 and all(type(one) is Gaussian for one, _ in self._counted):
             ((sampling, rate),) = alike
-            return common_factor(
-                [m for one, times in self._counted for m in [one.noise_multiplier] * times],
-                sampling=sampling,
-                rate=rate,
-                adjacency=self.adjacency,
-                epsilon=epsilon,
-                delta=self.delta,
-                observer=self.observer,
-                tolerance=self.tolerance,
-            )
-        return least_scale(
-            lambda factor: list(_all(self._counted, factor)),
-            adjacency=self.adjacency,
-            epsilon=epsilon,
-            delta=self.delta,
-            observer=self.observer,
-            tolerance=self.tolerance,
-        )
+            multipliers = [m for one, times in self._counted for m in [one.noise_multiplier] * times]
+            return common_factor(multipliers, sampling=sampling, rate=rate, **terms)
+        every = [one for one, times in self._counted for _ in range(times)]
+        return least_scale(lambda factor: [one.scaled(factor) for one in every], **terms)
 
     def __repr__(self) -> str:
         count = sum(times for _, times in self._counted)
         return f"Accountant of {count:,} releases: {self.epsilon()!r}"
-
-
-def _all(counted: Iterable[tuple[Release, int]], factor: float) -> Iterable[Release]:
-    for one, times in counted:
-        yield from [one.scaled(factor)] * times
 
 
 def noise_for(

@@ -11,7 +11,7 @@ Gaussians have a closed form: k records move each sum k times as far.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -20,17 +20,13 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting.observers import EVERYONE, UNIT, Observer, against_all, colluders
-from gossamer.accounting.passes import Counted
 from gossamer.accounting.proven import proven
-from gossamer.accounting.releases import Event, Gaussian, Release, collate
+from gossamer.accounting.releases import Counted, Event, Gaussian, Release, collate
 
-MOST_POINTS, POINTS = (
-    40,
-    20,
-)  # up to so many nodes each number of colluders has a figure, else about so many do
-ROUGH = (
-    0.05  # how close to each other the bounds of a composition that takes numbers must come, as a share of ε
-)
+# Up to so many nodes each number of colluders has a figure, else about so many do.
+MOST_POINTS, POINTS = 40, 20
+# How close to each other the bounds of a composition that takes numbers must come, as a share of ε.
+ROUGH = 0.05
 
 
 @dataclass(frozen=True, eq=False)  # nodes that did the same share one: histories are long to compare
@@ -53,15 +49,14 @@ class Sharing:
 
     def epsilons(self, spent: Spent) -> list[float]:
         """Of one node's records, at each of `at`."""
-        found = [
+        terms = spent.history, spent.delta, spent.adjacency
+        bounds = [
             spent.epsilon
             if q == self.planned
-            else proven(
-                spent.history, spent.delta, spent.adjacency, observer=colluders(q), tolerance=ROUGH
-            ).epsilon
+            else proven(*terms, observer=colluders(q), tolerance=ROUGH).epsilon
             for q in self.at
         ]
-        return self.around(list(accumulate(reversed(found), min))[::-1], spent.epsilon)
+        return self.around(list(accumulate(reversed(bounds), min))[::-1], spent.epsilon)
 
     def around(self, epsilons: Sequence[float], planned: float) -> list[float]:
         """These, with the planned figure in its place: no more for fewer colluders, no less for more."""
@@ -75,8 +70,8 @@ class Sharing:
         return [max(figures) for figures in zip(*map(self.epsilons, dict.fromkeys(spent)), strict=True)]
 
     @property
-    def told(self) -> tuple[int, ...]:
-        """The numbers of colluders that stand for an observer: nobody, as planned, half of the nodes, all others.
+    def reported(self) -> tuple[int, ...]:
+        """The numbers of colluders that are listed as observers: nobody, as planned, half of the nodes, all others.
 
         And one, if it was planned for nobody: the first that comes to mind.
         """
@@ -118,49 +113,27 @@ def by_observer(
     adjacency: str,
     unit: str = UNIT,
 ) -> dict[str, Any]:
-    """As plans and certificates have it; `epsilons` at `shared.at`. Where nothing is proven ε is None."""
+    """The lines of plans and certificates; `epsilons` at `shared.at`. Where nothing is proven ε is None."""
     figures = dict(zip(shared.at if shared else (), map(_finite, epsilons), strict=True))
+    observers = [(planned, _finite(epsilon))]
+    if shared is not None:
+        observers = [(colluders(q), figures[q]) for q in shared.reported]
     return {
-        "epsilon_by_observer": rows(
-            shared,
-            figures,
-            planned=planned,
-            epsilon=_finite(epsilon),
-            delta=delta,
-            adjacency=adjacency,
-            unit=unit,
-        ),
+        "epsilon_by_observer": [
+            {
+                "observer": one.name,
+                "words": one.description,
+                "colluders": one.colluders,
+                "epsilon": figure,
+                "delta": delta,
+                "adjacency": adjacency,
+                "unit": unit,
+                "planned": one == planned,
+            }
+            for one, figure in observers
+        ],
         "epsilon_by_colluders": [{"colluders": q, "epsilon": figure} for q, figure in figures.items()],
     }
-
-
-def rows(
-    shared: Sharing | None,
-    figures: Mapping[int, float | None],
-    *,
-    planned: Observer,
-    epsilon: float | None,
-    delta: float,
-    adjacency: str,
-    unit: str = UNIT,
-) -> list[dict[str, Any]]:
-    """A line for each observer, complete by itself; `figures` by the number of colluders."""
-    found: list[tuple[Observer, float | None]] = [(planned, epsilon)]
-    if shared is not None:
-        found = [(colluders(q), figures[q]) for q in shared.told]
-    return [
-        {
-            "observer": who.name,
-            "words": who.description,
-            "colluders": who.colluders,
-            "epsilon": figure,
-            "delta": delta,
-            "adjacency": adjacency,
-            "unit": unit,
-            "planned": who == planned,
-        }
-        for who, figure in found
-    ]
 
 
 def _finite(value: float) -> float | None:
@@ -185,19 +158,15 @@ def group_epsilons(
 
     At `delta` for every k.
     """
-    kinds: list[list[Counted]] = list(
-        {tuple(found): found for one in histories if (found := collate(one))}.values()
-    )
-    if any(release.unpriceable(adjacency) for one in kinds for release, _ in one):
+    different = dict.fromkeys(tuple(collate(one)) for one in histories)
+    counted = [[(release.seen_by(observer), count) for release, count in one] for one in different if one]
+    if any(release.unpriceable(adjacency) for one in counted for release, _ in one):
         return dict.fromkeys(sizes, math.inf)
-    seen = [[(release.seen_by(observer), count) for release, count in one] for one in kinds]
-    if not seen:
+    if not counted:
         return dict.fromkeys(sizes, 0.0)
-    if all(
-        isinstance(release, Gaussian) and release.sampling == "full" for one in seen for release, _ in one
-    ):
-        return {k: max(_moved_together(one, k, delta, adjacency) for one in seen) for k in sizes}
-    return _by_moves(seen, delta, adjacency, sizes)
+    if all(isinstance(one, Gaussian) and one.sampling == "full" for own in counted for one, _ in own):
+        return {k: max(_moved_together(own, k, delta, adjacency) for own in counted) for k in sizes}
+    return _by_moves(counted, delta, adjacency, sizes)
 
 
 def _moved_together(counted: Sequence[Counted], k: int, delta: float, adjacency: str) -> float:
@@ -205,23 +174,23 @@ def _moved_together(counted: Sequence[Counted], k: int, delta: float, adjacency:
 
 
 def _by_moves(
-    kinds: Sequence[Sequence[Counted]], delta: float, adjacency: str, sizes: Sequence[int]
+    histories: Sequence[Sequence[Counted]], delta: float, adjacency: str, sizes: Sequence[int]
 ) -> dict[int, float]:
     """By a few points of the curve: each is a guarantee by itself, so fewer of them only say less."""
-    found = dict.fromkeys(sizes, math.inf)
-    coarse = [tuple(_coarser(one)) for one in kinds]
+    epsilons = dict.fromkeys(sizes, math.inf)
+    coarse = [tuple(_coarser(one)) for one in histories]
     for decades in _DECADES:
-        left = [k for k in sizes if math.isinf(found[k])]
+        left = [k for k in sizes if math.isinf(epsilons[k])]
         if not left:
             break
         smaller = delta * 10.0**-decades
         epsilon = max(_priced(one, smaller, adjacency) for one in coarse)
         for k in left:
             if _of_group(k, epsilon, smaller) <= delta:
-                found[k] = k * epsilon
+                epsilons[k] = k * epsilon
         if min(left) * epsilon > _NOTHING:
             break
-    return found
+    return epsilons
 
 
 @lru_cache(maxsize=512)  # plan and certificate ask for the same
@@ -232,21 +201,18 @@ def _priced(counted: tuple[Counted, ...], delta: float, adjacency: str) -> float
 def _coarser(counted: Sequence[Counted]) -> list[Counted]:
     """Gaussians that differ in their noise alone, in a few classes with the least noise of each: quicker to price."""
     alike: dict[Release, list[Counted]] = {}
-    kept: list[Counted] = []
+    coarse: list[Counted] = []
     for release, count in counted:
         if type(release) is Gaussian and not release.in_passes:
-            form = replace(release, sigma=1.0, sensitivity=1.0)
-            alike.setdefault(form, []).append((release, count))
+            unit = replace(release, sigma=release.noise_multiplier, sensitivity=1.0)
+            alike.setdefault(replace(unit, sigma=1.0), []).append((unit, count))
         else:
-            kept.append((release, count))
+            coarse.append((release, count))
     for members in alike.values():
-        ordered = sorted(members, key=lambda one: one[0].noise_multiplier)
-        for part in np.array_split(np.arange(len(ordered)), min(_CLASSES, len(ordered))):
-            own = [ordered[place] for place in part.tolist()]
-            least = own[0][0]
-            least = replace(least, sigma=least.noise_multiplier, sensitivity=1.0)
-            kept.append((least, sum(count for _, count in own)))
-    return kept
+        members.sort(key=lambda one: one[0].noise_multiplier)
+        for part in np.array_split(np.arange(len(members)), min(_CLASSES, len(members))):
+            coarse.append((members[part[0]][0], sum(members[k][1] for k in part)))
+    return coarse
 
 
 def _of_group(k: int, epsilon: float, delta: float) -> float:

@@ -1,4 +1,4 @@
-"""The noise, the number of steps or the sampling rate that a budget (ε, δ) allows, by search on `proven`.
+"""The noise or the number of steps that a budget (ε, δ) allows, by search on `proven`.
 
 Every result has been evaluated, not extrapolated: the figure proven for it is at most the ε asked for.
 """
@@ -42,37 +42,21 @@ def common_factor(
         swap = 2 if adjacency == "replace-one" or sampling == "fixed-size" else 1
         return swap * total / gdp_mu(epsilon, delta) * (1 + 1e-9)
     levels = levelled(multipliers)
-    kinds = collate(_releases(levels, sampling, rate, adjacency))
-
-    def spent(log_factor: float, tol: float, of: Sequence[tuple[Release, int]] = kinds) -> float:
-        factor = math.exp(log_factor)
-        return proven(
-            [(kind.scaled(factor), n) for kind, n in of],
-            delta,
-            adjacency,
-            observer=observer,
-            tolerance=tol,
-        ).epsilon
-
-    shift, start = gdp_mu(epsilon, delta), 0.0
+    every = kinds = collate(_releases(multipliers, sampling, rate, adjacency))
+    shift, start, steepness = gdp_mu(epsilon, delta), 0.0, 2.0
     if is_tiny(epsilon, shift) or levels is not multipliers:  # where the central limit would put it
         start = math.log(rate * math.sqrt(math.fsum(m**-2 for m in multipliers)) / shift)
-    if levels is multipliers:
-        found = _search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift)
-        return math.exp(found)
-    every = collate(_releases(multipliers, sampling, rate, adjacency))
-    # So many releases are nearly one Gaussian: ε falls with their noise as that one's does.
-    steeper = math.log(gdp_epsilon(1.01 * shift, delta) / epsilon) / math.log(1.01)
-    found = _search(
-        lambda x, tol: spent(x, tol, every if tol == tolerance else kinds),
-        epsilon,
-        start=start,
-        tolerance=tolerance,
-        falling=True,
-        shift=shift,
-        steepness=steeper,
-    )
-    return math.exp(found)
+    if levels is not multipliers:
+        kinds = collate(_releases(levels, sampling, rate, adjacency))
+        # So many releases are nearly one Gaussian: ε falls with their noise as that one's does.
+        steepness = math.log(gdp_epsilon(1.01 * shift, delta) / epsilon) / math.log(1.01)
+
+    def spent(log_factor: float, tol: float) -> float:
+        factor = math.exp(log_factor)
+        scaled = [(kind.scaled(factor), n) for kind, n in (every if tol == tolerance else kinds)]
+        return proven(scaled, delta, adjacency, observer=observer, tolerance=tol).epsilon
+
+    return math.exp(_search(spent, epsilon, start, tolerance, shift, steepness))
 
 
 def levelled(multipliers: Sequence[float]) -> Sequence[float]:
@@ -107,7 +91,7 @@ def least_scale(
 
     shift = gdp_mu(epsilon, delta)
     start = math.log(math.sqrt(len(releases(1.0))) / shift)  # what a Gaussian would need
-    return math.exp(_search(spent, epsilon, start=start, tolerance=tolerance, falling=True, shift=shift))
+    return math.exp(_search(spent, epsilon, start, tolerance, shift))
 
 
 def truncated_share(epsilon: float, delta: float, numbers: int) -> float:
@@ -133,8 +117,8 @@ def affordable(
     tol = max(MIDDLE, tolerance)
     while low < high:
         marks = sorted({low + math.ceil((high - low) * k / MARKS) for k in range(1, MARKS + 1)})
-        found = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tol)
-        by_mark = list(zip(marks, found, strict=True))
+        figures = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tol)
+        by_mark = list(zip(marks, figures, strict=True))
         low = max((k for k, figure in by_mark if figure <= epsilon), default=low)
         # a coarse figure may be too large by its tolerance
         over = epsilon if tol == tolerance else epsilon * (1 + 2 * tol)
@@ -150,66 +134,60 @@ def affordable(
 
 
 def is_tiny(epsilon: float, shift: float) -> bool:
-    """Is ε next to nothing beside the Gaussian shift that has it?"""
+    """Is ε next to nothing compared with the Gaussian shift that has it?"""
     return epsilon < shift / 20
 
 
 def _search(
     spent: Callable[[float, float], float],
     epsilon: float,
-    *,
     start: float,
     tolerance: float,
-    falling: bool,
     shift: float,
-    top: float = math.inf,
     steepness: float = 2.0,
 ) -> float:
-    """The x where spent(x, tolerance) comes to ε from below; x is the logarithm of what is searched.
+    """The x where spent(x, tolerance) comes to ε from below; x is the logarithm of the noise that is searched.
 
     Secant steps on log ε, kept inside the bracket once there is one; the first stages are cheap and only
     bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is next to nothing beside it,
     log ε falls off a cliff while ε itself is a straight line of known slope. `steepness` is a guess of |d log ε / dx|.
     """
-    sign = -1.0 if falling else 1.0
-    x, slope = start, steepness * sign
+    x, slope = start, -steepness
     line = LINE * shift if is_tiny(epsilon, shift) else None
     for stage in (COARSE, tolerance) if line else (COARSE, MIDDLE, tolerance):
         final = stage == tolerance
-        safe, over = (-sign * math.inf, sign * math.inf)  # x known to be affordable, known not to be
+        safe, over = math.inf, -math.inf  # x known to be affordable, known not to be
         last: tuple[float, float] | None = None
         for tried in range(60):
             figure = spent(x, stage)
             gap = math.log(figure / epsilon) if figure > 0 else -math.inf
             if (final and -SLACK <= gap <= 0) or (not final and abs(gap) <= stage / 2):
-                found = x
                 break
             safe, over = (x, over) if gap <= 0 else (safe, x)
             # not closer than it matters to the next stage, nor for long where ε rises steeply
             near = (NARROW if line else 1e-6) if final and tried < PATIENCE else stage / 50
-            if abs(safe - over) < near or (gap <= 0 and x == top):
-                found = safe
+            if safe - over < near:
+                x = safe
                 break
             if last is not None and math.isfinite(gap) and math.isfinite(last[1]) and x != last[0]:
-                slope = sign * min(max(abs((gap - last[1]) / (x - last[0])), 0.2), 30.0)
+                slope = -min(max(abs((gap - last[1]) / (x - last[0])), 0.2), 30.0)
             last = x, gap
-            step = (gap + SLACK / 2) / slope if math.isfinite(gap) else math.copysign(1.0, gap) * sign
+            step = (gap + SLACK / 2) / slope if math.isfinite(gap) else -math.copysign(1.0, gap)
             reach = 1.0
             if line and figure > 0:
-                step = sign * ((figure - epsilon) / line + math.copysign(near / 3, gap))
+                step = -((figure - epsilon) / line + math.copysign(near / 3, gap))
             elif line:  # short steps first: the start is near, and nothing says how far to go
                 reach = min(1.0, 0.9 * near if math.isfinite(over) else 4 * near * 2**tried)
-            x = min(top, x - min(max(step, -reach), reach))
-            if not min(safe, over) < x < max(safe, over):
+            x -= min(max(step, -reach), reach)
+            if not over < x < safe:
                 x = (safe + over) / 2
         else:
-            if falling and math.isinf(over):
+            if math.isinf(over):
                 raise UserError(
                     f"epsilon = {epsilon:g} is kept without any noise, as delta is larger than the probability that a "
                     "record is drawn at all; use a smaller delta"
                 )
             raise UserError(f"epsilon = {epsilon:g} cannot be reached: nothing tried comes near it")
-        x = found
     return x
 
 

@@ -80,10 +80,10 @@ def parse_chain(
 
 def no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For json.loads: readers differ in which of the two they take, and a file must say the same to all."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    by_name = dict(pairs)
+    if len(by_name) < len(pairs):
         raise ValueError("a name stands twice in one object")
-    return found
+    return by_name
 
 
 def content(path: Path, at_most: int = -1) -> bytes:
@@ -96,23 +96,23 @@ def content(path: Path, at_most: int = -1) -> bytes:
 
 
 def open_to_read(path: Path) -> BinaryIO:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return open(fd, "rb")
-    os.close(fd)
-    raise LedgerError(f"{path} cannot be read: it is not a regular file")
+    return open(_open_regular(path, os.O_RDONLY, "read"), "rb")
 
 
 def open_to_append(path: Path) -> int:
-    """A link is not followed: what is written must lie where it is read."""
+    """A link is not followed: what is written must be where it is read."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return _open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, "written")
     except OSError as error:
         raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise LedgerError(f"{path} cannot be written: it is not a regular file")
+
+
+def _open_regular(path: Path, flags: int, use: str) -> int:
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise LedgerError(f"{path} cannot be {use}: it is not a regular file")
+    return fd
 
 
 def open_to_extend(path: Path, data: bytes, torn: bytes, sync: bool) -> int:

@@ -117,13 +117,6 @@ def dots(cells: Cells, h: float) -> tuple[int, FloatArray, float]:
     return first, mass, cells.p_only + cells.p_cut
 
 
-def log_moment(log_mass: FloatArray, losses: FloatArray, order: float) -> float:
-    """log Σ m e^{tℓ} for the order t."""
-    exponent = log_mass + order * losses
-    largest = float(exponent.max())
-    return largest + math.log(float(np.exp(exponent - largest).sum()))
-
-
 def tilted(log_mass: FloatArray, losses: FloatArray, tilt: float) -> tuple[FloatArray, float]:
     """(m e^{tℓ} / Σ m e^{tℓ}, logarithm of that sum)."""
     exponent = log_mass + tilt * losses
@@ -218,7 +211,7 @@ class UpperLaw:
         with np.errstate(divide="ignore"):
             log_mass = np.log(mass)
         weights, scale = tilted(log_mass, losses, w.tilt)
-        moment = log_moment(log_mass, losses, w.order_up)
+        _, moment = tilted(log_mass, losses, w.order_up)
         largest = float(max(-losses[0], losses[-1]))
         finite = math.log1p(-min(infinite, 1 - 1e-16))
         return transform(weights, w.length), first, finite, scale, moment, norm(weights), largest
@@ -252,10 +245,10 @@ class UpperLaw:
         gain = -np.expm1(epsilon - losses[inside])
         with np.errstate(over="ignore", invalid="ignore"):
             weight = gain * np.exp(self._log_scale - w.tilt * losses[inside])
-            found = float((mass[inside] * weight).sum()) + self._rounding() * norm(weight)
-        if math.isnan(found):  # no mass at an infinite weight: noise so small that doubles say nothing
+            inner = float((mass[inside] * weight).sum()) + self._rounding() * norm(weight)
+        if math.isnan(inner):  # no mass at an infinite weight: noise so small that doubles say nothing
             return 1.0
-        return min(1.0, (found + self._above()) * (1 + 2 * self._share()) + self._infinite())
+        return min(1.0, (inner + self._above()) * (1 + 2 * self._share()) + self._infinite())
 
     def epsilon(self, delta: float) -> float:
         """Smallest ε ≥ 0 in the window with δ(ε) ≤ δ."""
@@ -347,8 +340,8 @@ def lower_epsilon(
         under_q *= power(transform(tilted_q, window.length), count)
         norms_p += count * norm(tilted_p)
         norms_q += count * norm(tilted_q)
-        log_up += count * log_moment(log_p, losses, window.order_up)
-        log_down += count * log_moment(log_p, losses, window.order_down)
+        log_up += count * tilted(log_p, losses, window.order_up)[1]
+        log_down += count * tilted(log_p, losses, window.order_down)[1]
         scale_p, scale_q = scale_p + count * one_p, scale_q + count * one_q
         log_finite += count * math.log1p(-min(cells.p_only, 1 - 1e-16))
         first_all, factors = first_all + first * count, factors + count
@@ -356,7 +349,7 @@ def lower_epsilon(
         slack = slack.plus(largest, count)
         exponents += count * ((1 + t) * largest + abs(one_p) + abs(one_q))
     above, below, period = window.order_up - t, t - window.order_down, h * window.length
-    # Rounding moves the sum, by much if there are many releases: placed anew, as little above the window as below it.
+    # Rounding moves the sum, by much if there are many releases: placed again, as little above the window as below it.
     start_at = (log_up - log_down - above * period) / (above + below)
     window = replace(window, start=round(start_at / h))
     p_all, q_all = back(under_p, window, first_all), np.maximum(back(under_q, window, first_all), 0.0)
@@ -376,6 +369,6 @@ def lower_epsilon(
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         missing = (delta + math.expm1(log_finite)) * np.exp(t * thresholds - scale_p)
         shown = (suffix_sums(p_all, t * h) - came_in - error_p) * (1 - share) - missing
-        found = thresholds + np.log(shown) - np.log(suffix_sums(q_all, (1 + t) * h) + error_q)
-    best = float(np.max(found, where=shown > 0, initial=-math.inf))
+        epsilons = thresholds + np.log(shown) - np.log(suffix_sums(q_all, (1 + t) * h) + error_q)
+    best = float(np.max(epsilons, where=shown > 0, initial=-math.inf))
     return max(0.0, best + scale_p - scale_q - 2 * share - slack.loss)

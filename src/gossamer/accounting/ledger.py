@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from gossamer.accounting.chain import (
     LedgerError,
+    chained,
     content,
     digest,
     no_name_twice,
@@ -240,7 +241,7 @@ class Ledger:
         text = _entry(list(numbers))
         if runs != self._of:
             text = f'{text[:-1]},"of":{json.dumps(runs, separators=(",", ":"))}}}'
-        line = f'{text[:-1]},"prev":"{self.head}"}}\n'.encode()
+        line = chained(text, self.head)
         self._of = None  # until it is on file
         write_line(self._fd, line, self._sync)
         self._of, self.head, self.length = runs, digest(line), self.length + 1
@@ -414,32 +415,20 @@ def parse_ledger(path: Path, data: bytes, *, lenient: bool) -> LedgerContent:
     return LedgerContent(path, lines.nodes, header, entries, head, torn)
 
 
-def compare_end(
-    path: Path, events: int, head: str, *, certified_head: str | None = None, certified: int | None = None
-) -> None:
-    """Refuse a node's ledger whose events or last hash are not what was certified."""
-    if certified is not None and events != certified:
-        raise LedgerError(f"{path} holds {events} events where {certified} were certified")
-    if certified_head is not None and head != certified_head:
-        raise LedgerError(f"{path} ends in hash {head[:12]}… where {certified_head[:12]}… was certified")
-
-
 def header_of(nodes: range, headers: Headers) -> dict[str, Any]:
     """Build the first line: what all nodes' headers share, and under `by_node` what differs."""
-    by_node = packed([headers[node] for node in nodes], lambda header: json.dumps(header, allow_nan=False))
-    different = by_node["values"]
+    by_node = packed([headers[node] for node in nodes], json.dumps, nodes.start)
+    common, differing = _common_part(by_node["values"])
+    header = {"version": VERSION, "nodes": [nodes.start, nodes.stop - 1], **common}
+    return header if len(differing) == 1 else {**header, "by_node": {**by_node, "values": differing}}
+
+
+def _common_part(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(what all rows share, the rest of each)."""
     common = {
-        key: value
-        for key, value in different[0].items()
-        if all(key in other and other[key] == value for other in different)
+        key: value for key, value in rows[0].items() if all(key in row and row[key] == value for row in rows)
     }
-    first, last = nodes.start, nodes.stop - 1
-    header: dict[str, Any] = {"version": VERSION, "nodes": [first, last], **common}
-    if len(different) > 1:
-        values = [{k: v for k, v in one.items() if k not in common} for one in different]
-        of = [[a + first, b + first, which] for a, b, which in by_node["of"]]
-        header["by_node"] = {"values": values, "of": of}
-    return header
+    return common, [{key: value for key, value in row.items() if key not in common} for row in rows]
 
 
 def _headers_by_node(
@@ -465,13 +454,9 @@ def _entry(events: Sequence[Event]) -> str:
     """A line without its nodes: what the events share, and columns of the rest; null where an event lacks a key."""
     if len(events) == 1:
         return events[0].to_json()
-    written = [json.loads(event.to_json()) for event in events]
-    keys = list(dict.fromkeys(key for one in written for key in one))
-    columns = {key: [one.get(key) for one in written] for key in keys}
-    entry: dict[str, Any] = {
-        key: column[0] for key, column in columns.items() if all(value == column[0] for value in column)
-    }
-    entry["columns"] = {key: column for key, column in columns.items() if key not in entry}
+    common, rows = _common_part([json.loads(event.to_json()) for event in events])
+    keys = dict.fromkeys(key for row in rows for key in row)
+    entry = {**common, "columns": {key: [row.get(key) for row in rows] for key in keys}}
     return json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -491,15 +476,11 @@ class _LineReader:
             raise ValueError("its columns do not belong together")
         if any(type(column) is not list for column in columns.values()):
             raise ValueError("its columns are not lists")
-        rows = (
-            [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-            if columns
-            else [{}]
-        )
-        events = tuple(
-            Event.from_json({**entry, **{key: value for key, value in row.items() if value is not None}})
-            for row in rows
-        )
+        rows = zip(*columns.values(), strict=True) if columns else [()]
+        own = [
+            {key: value for key, value in zip(columns, row, strict=True) if value is not None} for row in rows
+        ]
+        events = tuple(Event.from_json({**entry, **values}) for values in own)
         if of is not None:
             self._before = len(events), checked_runs(of, len(events), self.nodes)
         elif self._before[0] != len(events):

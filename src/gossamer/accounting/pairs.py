@@ -50,7 +50,7 @@ from scipy.special import ndtr, ndtri
 
 from gossamer.accounting.profiles import FloatArray, Noise
 
-TAIL = 1e-19  # mass beyond the cells on either side, unless told otherwise
+TAIL = 1e-19  # mass beyond the cells on either side, unless given
 PIECES = 200  # around each place where a pair has its mass
 
 
@@ -195,10 +195,10 @@ class GaussianPair:
 
     def _between(self, z: FloatArray, first: FloatArray, last: FloatArray) -> Cells:
         """Masses between outcomes."""
-        still, moved = _normal(z), _normal(z - self.mu)
+        still, moved = normal_masses(z), normal_masses(z - self.mu)
         q = self.rate
         p_mass = (1 - q) * still + q * moved
-        q_mass = (1 - q) * still + q * _normal(z + self.mu) if self.kind == "two-sided" else still
+        q_mass = (1 - q) * still + q * normal_masses(z + self.mu) if self.kind == "two-sided" else still
         cells = Cells(
             first,
             last,
@@ -317,9 +317,8 @@ class NoisePair:
         at_low, at_high = loss(low[both]), loss(high[both])
         least, most = np.minimum(at_low, at_high), np.maximum(at_low, at_high)
         p_mass, q_mass = (1 - q) * still[both] + q * moved[both], still[both]
-        if (
-            q < 1 and only_still.any()
-        ):  # outcomes the moved noise cannot give: P has its unmoved share, loss log(1−q)
+        if q < 1 and only_still.any():
+            # Outcomes that the moved noise cannot give: P has its unmoved share, loss log(1−q).
             edge = np.array([math.log1p(-q)])
             least, most = np.concatenate([least, edge]), np.concatenate([most, edge])
             mass = float(still[only_still].sum())
@@ -344,7 +343,7 @@ def _reach(tail: float) -> float:
     return -math.inf if tail >= 1 else -float(ndtri(tail))
 
 
-def _normal(edges: FloatArray) -> FloatArray:
+def normal_masses(edges: FloatArray) -> FloatArray:
     """Standard-normal masses: below the first edge, between edges, above the last; accurate in both tails."""
     beyond = np.concatenate([[0.0], ndtr(-np.abs(edges)), [0.0]])  # mass outside |edge| on its own side
     right = np.concatenate([[False], edges > 0, [True]])
@@ -427,11 +426,11 @@ class Grouping:
 
     def anchors(self) -> dict[Pair, Pair]:
         """pair → the pair that stands for it in the upper bound."""
-        found: dict[Pair, Pair] = {}
-        for family, members in self._groups():
-            stands = replace(family, mu=members[-1][0])
-            found.update((GaussianPair(mu, family.rate, family.kind), stands) for mu, _ in members)
-        return found
+        return {
+            GaussianPair(mu, family.rate, family.kind): replace(family, mu=members[-1][0])
+            for family, members in self._groups()
+            for mu, _ in members
+        }
 
     def _groups(self) -> Iterator[tuple[GaussianPair, list[tuple[float, int]]]]:
         for family, members in self._families.items():

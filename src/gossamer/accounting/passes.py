@@ -1,4 +1,4 @@
-"""Releases of disjoint lots, sorted into passes: of each, what it may be counted as.
+"""Passes of disjoint lots, and what each may be counted as.
 
 * One-pass lots: a record is in one lot of each pass, so a pass costs its worst release, each priced as a full batch.
 * Balls and bins: the same at least. If all its lots have Gaussian noise, being in a secret one of them hides a record,
@@ -52,17 +52,16 @@ less than ROUNDING in all, whatever n.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numba as nb
 import numpy as np
-from scipy.special import ndtr
 
-from gossamer.accounting.pairs import TAIL, Cells
+from gossamer.accounting.pairs import TAIL, Cells, normal_masses
 from gossamer.accounting.profiles import FloatArray
-from gossamer.accounting.releases import Release
+from gossamer.accounting.releases import Counted, Release
 
 POINTS = 900  # of a law; what is lost by them falls with their square
 ROUNDING = 2e-13  # of E X = 1, see above
@@ -87,14 +86,14 @@ def log_normal(mu: float, *, upper: bool, points: int = POINTS) -> Law:
     z = np.concatenate([np.linspace(-r, mu + r, points // len(reach)) for r in reach])
     edges = _apart(np.exp(mu * z - mu * mu / 2))
     at = np.log(edges) / mu + mu / 2
-    return _closed(edges, _masses(at), _masses(at - mu), upper)
+    return _closed(edges, normal_masses(at), normal_masses(at - mu), upper)
 
 
 def add(a: Law, b: Law, *, upper: bool, points: int = POINTS) -> Law:
     edges = _edges(a, b, points)
     q, p = _gather(a.x, a.q, b.x, b.q, edges)
-    found = _closed(edges, q, p, upper)
-    return Law(found.x, found.q, found.excess + a.excess + b.excess)
+    total = _closed(edges, q, p, upper)
+    return Law(total.x, total.q, total.excess + a.excess + b.excess)
 
 
 def log_normals(mu: float, count: int, *, upper: bool, points: int = POINTS) -> Law:
@@ -159,15 +158,6 @@ def _merged(law: Law) -> Law:
     mass, mean = np.add.reduceat(q, starts), np.add.reduceat(q * x, starts)
     some = mass > 0
     return Law(mean[some] / mass[some], mass[some])
-
-
-def _masses(z: FloatArray) -> FloatArray:
-    """Standard-normal masses below the first z, between them, above the last; accurate in both tails."""
-    beyond = np.concatenate([[0.0], ndtr(-np.abs(z)), [0.0]])
-    right = np.concatenate([[False], z > 0, [True]])
-    step = np.diff(beyond)
-    across = ~right[:-1] & right[1:]
-    return np.asarray(np.where(across, 1 - beyond[:-1] - beyond[1:], np.where(right[:-1], -step, step)))
 
 
 @nb.njit(nogil=True, cache=True)
@@ -284,15 +274,14 @@ DISTINCT = 20  # different μ that are priced as they are; where there are more,
 STEP, MOST_STEPS = 1.02, 200  # to powers of this, but to no more of them
 ROUGH_STEP, ROUGH_POINTS = 1.1, 300  # where a rough figure will do
 ROUGH = 0.05  # a tolerance from which on it will
-Counted = tuple[Release, int]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sorted:
-    alone: list[Counted] = field(default_factory=list)  # all of them count
-    disjoint: list[list[Release]] = field(default_factory=list)  # passes: one of each counts
-    hidden: list[BallsAndBinsPair] = field(default_factory=list)  # passes whose secret lots count
-    rounded: bool = False  # were μ rounded up?
+    alone: list[Counted]  # all of them count
+    disjoint: list[list[Release]]  # passes: one of each counts
+    hidden: list[BallsAndBinsPair]  # passes whose secret lots count
+    rounded: bool  # were μ rounded up?
 
 
 def sort(counted: Sequence[Counted], *, amplified: bool, tolerance: float = 0.01) -> Sorted:
@@ -300,27 +289,25 @@ def sort(counted: Sequence[Counted], *, amplified: bool, tolerance: float = 0.01
 
     `tolerance`: how far above the true figure one may come; the figure holds whatever it is.
     """
-    found = Sorted()
-    one_pass: dict[int, list[Release]] = {}
-    drawn: dict[int | None, list[Counted]] = {}
+    alone: list[Counted] = []
+    passes: dict[tuple[bool, int | None], list[Counted]] = {}
     for release, count in counted:
-        if release.sampling == "one-pass":
-            one_pass.setdefault(release.pass_number or 0, []).append(release)
-        elif release.sampling == "balls-and-bins":
-            drawn.setdefault(release.pass_number, []).append((release, count))
+        if release.in_passes:
+            drawn = release.sampling == "balls-and-bins"
+            number = release.pass_number if drawn else release.pass_number or 0
+            passes.setdefault((drawn, number), []).append((release, count))
         else:
-            found.alone.append((release, count))
-    found.disjoint.extend(one_pass.values())
+            alone.append((release, count))
+    disjoint: list[list[Release]] = []
     secret: list[list[Release]] = []
-    for number, lots in drawn.items():
-        if number is None or not _is_a_pass(lots):
-            found.alone.extend(lots)
-        elif amplified and all(_hides(lot) for lot, _ in lots):
-            secret.append([lot for lot, _ in lots])
-        else:
-            found.disjoint.append([lot for lot, _ in lots])
-    _hide(found, secret, rough=tolerance >= ROUGH)
-    return found
+    for (drawn, number), lots in passes.items():
+        if drawn and (number is None or not _is_a_pass(lots)):
+            alone.extend(lots)
+            continue
+        hides = drawn and amplified and all(_hides(lot) for lot, _ in lots)
+        (secret if hides else disjoint).append([lot for lot, _ in lots])
+    hidden, rounded = _as_pairs(secret, rough=tolerance >= ROUGH)
+    return Sorted(alone, disjoint, hidden, rounded)
 
 
 def hidden_lots(releases: Iterable[Release]) -> bool:
@@ -337,12 +324,9 @@ def lots_of(release: Release) -> int | None:
 def _is_a_pass(counted: Sequence[Counted]) -> bool:
     lots = {lots_of(release) for release, _ in counted}
     numbers = [release.lot_number for release, count in counted for _ in range(count)]
-    (most,) = lots if len(lots) == 1 else (None,)
-    return (
-        most is not None
-        and len(set(numbers)) == len(numbers)
-        and all(number is not None and 0 <= number < most for number in numbers)
-    )
+    if len(lots) > 1 or (most := lots.pop()) is None or len(set(numbers)) < len(numbers):
+        return False
+    return all(number is not None and 0 <= number < most for number in numbers)
 
 
 def _hides(release: Release) -> bool:
@@ -350,18 +334,19 @@ def _hides(release: Release) -> bool:
     return isinstance(mu, float) and mu <= LARGEST_SHIFT and release.rate < 1
 
 
-def _hide(found: Sorted, passes: Sequence[Sequence[Release]], *, rough: bool) -> None:
-    """Each pass as a pair."""
+def _as_pairs(passes: Sequence[Sequence[Release]], *, rough: bool) -> tuple[list[BallsAndBinsPair], bool]:
+    """(each pass as a pair, whether μ were rounded up)."""
     mus = [[_mu(lot) for lot in lots] for lots in passes]
     known = {mu for own in mus for mu in own}
-    found.rounded = len(known) > DISTINCT
-    level = _levels(known, ROUGH_STEP if rough else STEP) if found.rounded else {mu: mu for mu in known}
+    rounded = len(known) > DISTINCT
+    level = _levels(known, ROUGH_STEP if rough else STEP) if rounded else {mu: mu for mu in known}
+    points = ROUGH_POINTS if rough else POINTS
+    pairs = []
     for own, lots in zip(mus, passes, strict=True):
-        counts = Counter(level[mu] for mu in own)
-        total = lots_of(lots[0])
+        counts, total = Counter(level[mu] for mu in own), lots_of(lots[0])
         assert total is not None
-        points = ROUGH_POINTS if rough else POINTS
-        found.hidden.append(BallsAndBinsPair(tuple(sorted(counts.items())), total, points))
+        pairs.append(BallsAndBinsPair(tuple(sorted(counts.items())), total, points))
+    return pairs, rounded
 
 
 def _levels(known: set[float], step: float) -> dict[float, float]:

@@ -145,8 +145,8 @@ class TradeOff:
     def of(cls, epsilons: Iterable[float], deltas: Iterable[float]) -> "TradeOff | None":
         """Of the guarantees that say anything; None if there is none."""
         pairs = [(float(e), float(d) * (1 + _ROUNDING)) for e, d in zip(epsilons, deltas, strict=True)]
-        told = tuple((e, d) for e, d in pairs if e <= _LARGEST_EPSILON and d < 1)
-        return cls(told) if told else None
+        meaningful = tuple((e, d) for e, d in pairs if e <= _LARGEST_EPSILON and d < 1)
+        return cls(meaningful) if meaningful else None
 
     def most_hits(self, false_alarms: "float | FloatArray") -> FloatArray:
         """T: the largest true positive rate at this false positive rate."""
@@ -157,18 +157,19 @@ class TradeOff:
 
     def least_false_alarms(self, hits: float) -> float:
         """T⁻¹: the smallest false positive rate at this true positive rate."""
-        at = bisect.bisect_right(self._breaks, hits)
-        near = self._lines[max(at - 1, 0) : at + 1]  # the breaks are rounded
+        lines, breaks = self._hull
+        at = bisect.bisect_right(breaks, hits)
+        near = lines[max(at - 1, 0) : at + 1]  # the breaks are rounded
         return max(0.0, *(at_one - slope * (1 - hits) for slope, at_one in near))
 
     def tightest(self, false_alarms: float) -> tuple[float, float, float]:
         """(ε, δ) of the guarantee that allows fewest hits at this false positive rate, and its slope e^{±ε} there."""
-        found = (math.inf, 0.0, 0.0, 0.0)
+        least = (math.inf, 0.0, 0.0, 0.0)
         for epsilon, delta in self.points:
             grow = math.exp(min(epsilon, _FLOAT))
-            found = min(found, (grow * false_alarms + delta, epsilon, delta, grow))
-            found = min(found, (1 - (1 - delta - false_alarms) / grow, epsilon, delta, 1 / grow))
-        return found[1:]
+            least = min(least, (grow * false_alarms + delta, epsilon, delta, grow))
+            least = min(least, (1 - (1 - delta - false_alarms) / grow, epsilon, delta, 1 / grow))
+        return least[1:]
 
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray]:
@@ -188,21 +189,13 @@ class TradeOff:
             grow = math.exp(min(epsilon, _FLOAT))
             for slope, at_one in ((1 / grow, (1 - delta) / grow), (grow, 1 - delta)):
                 lines[slope] = max(lines.get(slope, -math.inf), at_one)
-        kept: list[tuple[float, float]] = []
+        hull: list[tuple[float, float]] = []
         for line in sorted(lines.items()):
             # The last one is in the way if it is overtaken before it has overtaken the one before it.
-            while len(kept) > 1 and _overtakes_at(kept[-1], line) <= _overtakes_at(kept[-2], kept[-1]):
-                kept.pop()
-            kept.append(line)
-        return kept, [_overtakes_at(one, other) for one, other in itertools.pairwise(kept)]
-
-    @property
-    def _lines(self) -> list[tuple[float, float]]:
-        return self._hull[0]
-
-    @property
-    def _breaks(self) -> list[float]:
-        return self._hull[1]
+            while len(hull) > 1 and _overtakes_at(hull[-1], line) <= _overtakes_at(hull[-2], hull[-1]):
+                hull.pop()
+            hull.append(line)
+        return hull, [_overtakes_at(one, other) for one, other in itertools.pairwise(hull)]
 
 
 def _overtakes_at(flat: tuple[float, float], steep: tuple[float, float]) -> float:

@@ -20,14 +20,16 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
 
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import check_delta, gdp_delta, gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
-from gossamer.accounting.passes import Counted, hidden_lots, sort
+from gossamer.accounting.passes import hidden_lots, sort
 from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon
-from gossamer.accounting.releases import ADJACENCIES, Event, Release
+from gossamer.accounting.releases import ADJACENCIES, Counted, Event, Release
 from gossamer.errors import UserError
 
 CLOSED_FORM = "closed form: composed Gaussians are one Gaussian"
@@ -53,6 +55,13 @@ class Proven:
     method: str
 
 
+class _Bound(NamedTuple):
+    epsilon: float
+    method: str
+    lower: float | None = None
+    because: str | None = None
+
+
 @dataclass
 class _Load:
     """What is to be composed: the exact Gaussian part (Σ μ²) and the pairs that need numbers."""
@@ -60,9 +69,8 @@ class _Load:
     mu_squared: float = 0.0
     pairs: dict[Pair, int] = field(default_factory=dict)
     cut: float = 0.0  # of the probability space, where truncated noise counts as what it was before
-    crossing: float = (
-        math.inf
-    )  # probability that noise, moved by one record, lands beyond its bound; ∞: not known
+    # Probability that noise, moved by one record, lands beyond its bound; ∞: not known.
+    crossing: float = math.inf
     rho: float = 0.0  # concentrated differential privacy of the Laplace vectors, where they are counted so
     rounded: bool = False  # pairs stand for cheaper ones, so that their lower bound is none of the releases'
 
@@ -90,27 +98,36 @@ def proven(
     """Price a node's releases: events, releases, or releases with counts as `collate` gives them.
 
     `tolerance`: how close upper and lower bound should come, as a share of ε. What each release is
-    to the `observer`, it says itself (`seen_by`); whoever sees less than all messages is given the price of those.
+    to the `observer`, it says itself (`seen_by`); an observer of less than all messages has the price of all of them.
     """
     _check(delta, adjacency)
-    counted = [(release.seen_by(observer), count) for release, count in map(_counted, releases) if count > 0]
-    reason = next((r for one, _ in counted if (r := one.unpriceable(adjacency))), None)
-    if reason is not None:
-        return Proven(math.inf, None, delta, adjacency, reason, "not proven")
-    if not counted:
-        return Proven(0.0, 0.0, delta, adjacency, None, NOTHING)
-    results = []
+    counted = _seen(releases, observer)
+    bound = _Bound(0.0, NOTHING, lower=0.0)
+    if reason := next((r for one, _ in counted if (r := one.unpriceable(adjacency))), None):
+        bound = _Bound(math.inf, "not proven", because=reason)
+    elif counted:
+        bound = _priced(counted, delta, adjacency, tolerance)
+    return Proven(bound.epsilon, bound.lower, delta, adjacency, bound.because, bound.method)
+
+
+def _priced(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> _Bound:
+    bounds = []
     if any(release.by_norm(adjacency) for release, _ in counted):
-        loads = _by_norm(counted, adjacency)
-        results = [_despite_the_cut(load, delta, adjacency, tolerance) for load in loads]
+        bounds = [_despite_the_cut(load, delta, tolerance) for load in _by_norm(counted, adjacency)]
     # Coordinate by coordinate only where the norm proves nothing: there it is never the better of the two by much.
-    if not results or math.isinf(max(result.epsilon for result in results)):
-        loads = _loads(counted, adjacency)
-        results = [_compose(load, delta, adjacency, tolerance) for load in loads]
-    found = max(results, key=lambda result: result.epsilon)
+    if not bounds or math.isinf(max(bounds, key=_epsilon).epsilon):
+        bounds = [_compose(load, delta, tolerance) for load in _loads(counted, adjacency)]
+    worst = max(bounds, key=_epsilon)
     if hidden_lots(release for release, _ in counted):
-        found = min(found, _in_secret_lots(counted, delta, adjacency, tolerance), key=lambda r: r.epsilon)
-    return found
+        worst = min(worst, _in_secret_lots(counted, delta, adjacency, tolerance), key=_epsilon)
+    return worst
+
+
+_epsilon = attrgetter("epsilon")
+
+
+def _seen(releases: Iterable[Event | Release | Counted], observer: Observer) -> list[Counted]:
+    return [(release.seen_by(observer), count) for release, count in map(_counted, releases) if count > 0]
 
 
 def curve(
@@ -128,11 +145,11 @@ def curve(
     broken = next((k for k, one in enumerate(plain) if one.unpriceable(adjacency)), len(plain))
     marks = [min(k, len(plain)) for k in at]
     usable = [k for k in marks if 0 < k <= broken]
-    found: dict[int, float] = {0: 0.0}
+    figures = {0: 0.0}
     if usable:
-        figures = _curve(plain[: max(usable)], usable, delta, adjacency, tolerance)
-        found.update(zip(usable, figures, strict=True))
-    return [found.get(k, math.inf) for k in marks]
+        prefixes = _curve(plain[: max(usable)], usable, delta, adjacency, tolerance)
+        figures |= dict(zip(usable, prefixes, strict=True))
+    return [figures.get(k, math.inf) for k in marks]
 
 
 def profile(
@@ -149,25 +166,23 @@ def profile(
     cannot be priced every δ is 1; `delta` says around which δ a numerical composition is sharp.
     """
     _check(delta, adjacency)
-    counted = [(release.seen_by(observer), count) for release, count in map(_counted, releases) if count > 0]
+    counted = _seen(releases, observer)
     if any(release.unpriceable(adjacency) for release, _ in counted):
         return [1.0] * len(epsilons)
     if not counted:
         return [0.0] * len(epsilons)
-    found = None
+    deltas = [math.inf]
     if any(release.by_norm(adjacency) for release, _ in counted):
-        found = _largest(_by_norm(counted, adjacency), epsilons, delta)
-    if found is None or min(found) > delta:  # the norm proves nothing there
-        found = _largest(_loads(counted, adjacency), epsilons, delta)
-    return found
+        deltas = _largest(_by_norm(counted, adjacency), epsilons, delta)
+    if min(deltas) > delta:  # the norm proves nothing there
+        deltas = _largest(_loads(counted, adjacency), epsilons, delta)
+    return deltas
 
 
 def _largest(loads: "Iterable[_Load]", epsilons: Sequence[float], delta: float) -> list[float]:
     """Over the ways a record can be placed, at each ε."""
-    return [
-        min(1.0, max(found))
-        for found in zip(*(_deltas(load, epsilons, delta) for load in loads), strict=True)
-    ]
+    by_load = [_deltas(load, epsilons, delta) for load in loads]
+    return [min(1.0, max(deltas)) for deltas in zip(*by_load, strict=True)]
 
 
 def _deltas(load: _Load, epsilons: Sequence[float], delta: float) -> list[float]:
@@ -194,32 +209,26 @@ def _counted(item: Event | Release | Counted) -> Counted:
     return (item.release if isinstance(item, Event) else item), 1
 
 
-def _compose(load: _Load, delta: float, adjacency: str, tolerance: float) -> Proven:
+def _compose(load: _Load, delta: float, tolerance: float) -> _Bound:
     if load.rho > 0:
         if load.pairs:
-            return Proven(
-                math.inf, None, delta, adjacency, "Laplace vectors among sampled releases", CONCENTRATED
-            )
-        epsilon = concentrated_epsilon(load.rho + load.mu_squared / 2, delta)
-        return Proven(epsilon, None, delta, adjacency, None, CONCENTRATED)
+            return _Bound(math.inf, CONCENTRATED, because="Laplace vectors among sampled releases")
+        return _Bound(concentrated_epsilon(load.rho + load.mu_squared / 2, delta), CONCENTRATED)
     if not load.pairs:
         epsilon = gdp_epsilon(math.sqrt(load.mu_squared), delta)
-        return Proven(epsilon, epsilon, delta, adjacency, None, CLOSED_FORM)
+        return _Bound(epsilon, CLOSED_FORM, lower=epsilon)
     bounds = load.composition().bounds(delta, tolerance)
     if math.isfinite(bounds.upper):
         method = f"{NUMERICAL}, step {bounds.step:.2g}, {bounds.groups} groups"
-        lower = None if load.rounded else bounds.lower
-        return Proven(bounds.upper, lower, delta, adjacency, None, method)
+        return _Bound(bounds.upper, method, lower=None if load.rounded else bounds.lower)
     shown = _identifying(load)
-    because = (
-        f"outcomes that identify a record outright have probability {shown:.3g}, more than δ = {delta:g}"
-        if shown > delta
-        else f"outcomes that identify a record outright have a probability of nearly δ = {delta:g}"
+    much = f"probability {shown:.3g}, more than" if shown > delta else "a probability of nearly"
+    return _Bound(
+        math.inf, NUMERICAL, because=f"outcomes that identify a record outright have {much} δ = {delta:g}"
     )
-    return Proven(math.inf, None, delta, adjacency, because, NUMERICAL)
 
 
-def _despite_the_cut(load: _Load, delta: float, adjacency: str, tolerance: float) -> Proven:
+def _despite_the_cut(load: _Load, delta: float, tolerance: float) -> _Bound:
     """The better of two bounds by what is known of the noise before truncation; κ = 1 − τ of it was kept.
 
     * Truncated noise is the noise before, given an event E of probability κ; E′ for the neighbour. What lies in both
@@ -229,43 +238,44 @@ def _despite_the_cut(load: _Load, delta: float, adjacency: str, tolerance: float
       it says of the noise before, at the δ that is left, is no more than itself.
     """
     method = "as noise before truncation, at a δ less what was cut" if load.cut else CONCENTRATED
-    kept, found = 1 - load.cut, math.inf
+    kept, best = 1 - load.cut, math.inf
     if (left := (delta - load.crossing) * kept) > 0:
-        found = _compose(load, left, adjacency, tolerance).epsilon
+        best = _compose(load, left, tolerance).epsilon
     epsilon = 0.0
-    while load.cut and epsilon < min(found, 700.0):
+    while load.cut and epsilon < min(best, 700.0):
         left = delta * kept - math.exp(epsilon) * load.cut
         if left <= 0:
             break
-        before = _compose(load, left, adjacency, tolerance).epsilon
+        before = _compose(load, left, tolerance).epsilon
         if before <= epsilon:
-            found = min(found, epsilon)
+            best = min(best, epsilon)
             break
         epsilon = before * (1 + 1e-4)
+    if math.isfinite(best):
+        return _Bound(best, method)
     because = f"the truncation cuts off {load.cut:.3g} of the probability, too much for δ = {delta:g}"
-    return Proven(found, None, delta, adjacency, because if math.isinf(found) else None, method)
+    return _Bound(best, method, because=because)
 
 
-def _in_secret_lots(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> Proven:
+def _in_secret_lots(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> _Bound:
     """With balls-and-bins passes as pairs."""
     loads = list(_loads(counted, "add-remove", amplified=True, tolerance=tolerance))
 
-    def at(left: float) -> Proven:
-        results = [_compose(load, left, adjacency, tolerance) for load in loads]
-        return max(results, key=lambda result: result.epsilon)
+    def at(left: float) -> _Bound:
+        return max((_compose(load, left, tolerance) for load in loads), key=_epsilon)
 
     if adjacency == "add-remove":
         return at(delta)
     if any(release.sampling == "fixed-size" for release, _ in counted):
-        return Proven(math.inf, None, delta, adjacency, "fixed-size lots have no record less", TWO_MOVES)
+        return _Bound(math.inf, TWO_MOVES, because="fixed-size lots have no record less")
     epsilon = at(delta / 2).epsilon
     while math.isfinite(epsilon):
         # (ε, δ / (1 + e^ε)) must hold; a larger ε leaves a smaller δ, so raise it until what it needs is no more.
-        found = at(delta / (1 + math.exp(min(epsilon, 700.0))))
-        if found.epsilon <= epsilon:
-            return Proven(2 * epsilon, None, delta, adjacency, None, TWO_MOVES)
-        epsilon = found.epsilon * (1 + 1e-4)
-    return Proven(math.inf, None, delta, adjacency, f"δ = {delta:g} is too small for two moves", TWO_MOVES)
+        needed = at(delta / (1 + math.exp(min(epsilon, 700.0)))).epsilon
+        if needed <= epsilon:
+            return _Bound(2 * epsilon, TWO_MOVES)
+        epsilon = needed * (1 + 1e-4)
+    return _Bound(math.inf, TWO_MOVES, because=f"δ = {delta:g} is too small for two moves")
 
 
 def _identifying(load: _Load) -> float:
@@ -278,7 +288,7 @@ def _identifying(load: _Load) -> float:
 
 
 def _by_norm(counted: Sequence[Counted], adjacency: str) -> Iterable[_Load]:
-    """Vectors by the norm of the whole change, as what they were before truncation, with what was cut off beside."""
+    """Vectors by the norm of the whole change, as what they were before truncation, and what was cut off."""
     tail = rho = crossing = 0.0
     plain: list[Counted] = []
     gaussians: list[Counted] = []
@@ -298,21 +308,15 @@ def _by_norm(counted: Sequence[Counted], adjacency: str) -> Iterable[_Load]:
 
 
 def _loads(
-    counted: Sequence[Counted],
-    adjacency: str,
-    *,
-    amplified: bool = False,
-    tolerance: float = 0.01,
+    counted: Sequence[Counted], adjacency: str, *, amplified: bool = False, tolerance: float = 0.01
 ) -> Iterable[_Load]:
     """One load per way a record can be placed in disjoint lots; usually there is a single worst way."""
-    found = sort(counted, amplified=amplified, tolerance=tolerance)
-    for chosen in itertools.product(*(_worst(lots) for lots in found.disjoint)):
-        load = _Load(rounded=found.rounded)
-        for release, count in found.alone:
+    passes = sort(counted, amplified=amplified, tolerance=tolerance)
+    for chosen in itertools.product(*(_worst(lots) for lots in passes.disjoint)):
+        load = _Load(rounded=passes.rounded)
+        for release, count in [*passes.alone, *((release, 1) for release in chosen)]:
             load.add(release.pair(adjacency), count * release.pair_count)
-        for release in chosen:
-            load.add(release.pair(adjacency), release.pair_count)
-        for pair in found.hidden:
+        for pair in passes.hidden:
             load.add(pair, 1)
         yield load
 
@@ -328,11 +332,7 @@ def _worst(lots: Sequence[Release]) -> list[Release]:
 
 
 def _curve(
-    releases: Sequence[Release],
-    at: Sequence[int],
-    delta: float,
-    adjacency: str,
-    tolerance: float,
+    releases: Sequence[Release], at: Sequence[int], delta: float, adjacency: str, tolerance: float
 ) -> list[float]:
     priced = {one: one.pair(adjacency) for one in set(releases)}
     # Disjoint lots and vectors have no running total: a later one can change which of several bounds is the best.
@@ -355,7 +355,7 @@ def _curve(
                 number = one.pass_number or 0
                 before = worst.get(number, 0.0)
                 worst[number] = max(before, price**2)
-                squared += max(before, price**2) - before
+                squared += worst[number] - before
             else:
                 squared += price**2 * repeat
         order.extend([None if isinstance(price, float) else price] * repeat)
@@ -372,18 +372,14 @@ def _curve(
 
 
 def _one_by_one(
-    releases: Sequence[Release],
-    at: Sequence[int],
-    delta: float,
-    adjacency: str,
-    tolerance: float,
+    releases: Sequence[Release], at: Sequence[int], delta: float, adjacency: str, tolerance: float
 ) -> list[float]:
-    """Priced anew for each; of balls and bins, which take a while, for some, and the next of them stands for others."""
+    """Price each by itself; of balls and bins, which take a while, some, and the next of them stands for others."""
     marks = sorted(set(at))
     if any(one.sampling == "balls-and-bins" for one in releases) and len(marks) > SOME:
         marks = sorted({marks[math.ceil(len(marks) * k / SOME) - 1] for k in range(1, SOME + 1)})
-    found = [proven(releases[:k], delta, adjacency, tolerance=tolerance).epsilon for k in marks]
-    return [found[bisect.bisect_left(marks, k)] for k in at]
+    figures = [proven(releases[:k], delta, adjacency, tolerance=tolerance).epsilon for k in marks]
+    return [figures[bisect.bisect_left(marks, k)] for k in at]
 
 
 def _check(delta: float, adjacency: str) -> None:

@@ -1,5 +1,6 @@
 """ε from the ledgers alone: the events on file, priced again."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,10 @@ from gossamer.accounting.alternatives import Sharing, Spent, by_observer, sharin
 from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.ledger import NodeGroup, read_groups
 from gossamer.accounting.observers import EVERYONE, Observer, against_all
-from gossamer.accounting.passes import Counted
 from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.releases import (
     ADJACENCIES,
+    Counted,
     Event,
     Release,
     collate,
@@ -20,8 +21,7 @@ from gossamer.accounting.releases import (
     on_several_nodes,
     remember_listed,
 )
-
-MOST_COPIES = 1_000_000  # as many as there may be nodes
+from gossamer.accounting.runs import MOST_NODES
 
 
 @dataclass(frozen=True)
@@ -42,26 +42,22 @@ def recompute(
     """Verify the chains of these nodes (of all) and price their events; equal histories are priced once."""
     priced: dict[tuple[Any, ...], tuple[Proven, Spent]] = {}
     proofs = []
-    found = read_groups(directory, nodes)
     before: tuple[list[Event], tuple[Counted, ...]] = ([], ())
-    copied = _of_copies(directory, found)
-    for one in found:
-        header, events = _checked(one.path, one.header), one.events
-        _remember_secrets(one.path, header, events)
+    for one, events in _groups(directory, nodes):
         # Most nodes do what the one before did, and its events are the very same objects: quick to compare.
-        spent_on = copied.get(header.get("copies", 1), events)
-        history = before[1] if spent_on and spent_on == before[0] else tuple(collate(spent_on))
-        before = spent_on, history
-        key = (history, header["delta"], header["adjacency"])
-        if key not in priced:
-            price = proven(history, header["delta"], header["adjacency"], observer=observer)
-            priced[key] = price, Spent(history, header["delta"], header["adjacency"], price.epsilon)
-        whom = (
-            against_all(release.planned_for for release, _ in history) if observer is EVERYONE else observer
-        )
-        price, spent = priced[key]
+        history = before[1] if events and events == before[0] else tuple(collate(events))
+        before = events, history
+        terms = one.header["delta"], one.header["adjacency"]
+        if (history, terms) not in priced:
+            price = proven(history, *terms, observer=observer)
+            priced[history, terms] = price, Spent(history, *terms, price.epsilon)
+        price, spent = priced[history, terms]
+        against = observer
+        if observer is EVERYONE:
+            against = against_all(release.planned_for for release, _ in history)
         proofs += [
-            NodeProof(node, header, len(events), price, whom, spent, one.path, one.head) for node in one.nodes
+            NodeProof(node, one.header, len(one.events), price, against, spent, one.path, one.head)
+            for node in one.nodes
         ]
     return sorted(proofs, key=lambda proof: proof.node)
 
@@ -92,70 +88,56 @@ def worst_epsilon(
     directories: Sequence[Path], adjacency: str | None = None, *, observer: Observer = EVERYONE
 ) -> float:
     """The worst node's ε over runs on the same records, all releases composed; `adjacency`: another than theirs."""
-    runs: dict[int, list[Sequence[Event]]] = {}
-    headers: dict[int, dict[str, Any]] = {}
+    runs: dict[int, list[list[Event]]] = {}
+    terms: dict[int, tuple[float, str]] = {}
     for directory in directories:
-        found = read_groups(directory)
-        copied = _of_copies(directory, found)
-        for one in found:
-            header = _checked(one.path, one.header)
-            _remember_secrets(one.path, header, one.events)
-            spent_on = copied.get(header.get("copies", 1), one.events)
+        for one, events in _groups(directory):
             for node in one.nodes:
-                runs.setdefault(node, []).append(spent_on)
-                headers[node] = header
-    priced: dict[tuple[Any, ...], float] = {}
-    seen: dict[tuple[Any, ...], float] = {}  # by the very same lists, which nodes that did the same share
-    for node, own_runs in runs.items():
-        delta, relation = headers[node]["delta"], adjacency or headers[node]["adjacency"]
-        same = (*map(id, own_runs), delta, relation)
-        if same in seen:
-            continue
-        releases = of_several_runs(own_runs)
-        key = (tuple(collate(releases)), delta, relation)
-        if key not in priced:
-            priced[key] = proven(releases, delta, relation, observer=observer).epsilon
-        seen[same] = priced[key]
-    return max(priced.values())
+                runs.setdefault(node, []).append(events)
+                terms[node] = one.header["delta"], adjacency or one.header["adjacency"]
+    # Nodes that did the same share their lists: these are looked at once.
+    different = {(*map(id, own), terms[node]): (own, terms[node]) for node, own in runs.items()}
+    histories = {(tuple(collate(of_several_runs(own))), of_node) for own, of_node in different.values()}
+    return max(proven(history, *of_node, observer=observer).epsilon for history, of_node in histories)
 
 
-def _of_copies(directory: Path, found: Sequence[NodeGroup]) -> dict[int, list[Event]]:
-    """Copies k → what the k nodes that hold a record release together, at most; nothing where every record is alone.
+def _groups(directory: Path, nodes: Iterable[int] | None = None) -> list[tuple[NodeGroup, list[Event]]]:
+    """The nodes of a directory by what they did, headers checked, each with all events that one record is in.
 
-    Nodes may have released different things (who writes when is their own choice). Whatever one did is among what all
-    of them did, each kind as often as the node that did it most: so many times that, k nodes release no more.
+    Where copies of a record are on k nodes, these are what the k nodes release together, at most. Nodes may have
+    released different things (who writes when is their own choice). Whatever one did is among what all of them did,
+    each kind as often as the node that did it most: so many times that, k nodes release no more.
     """
-    asked = {_checked(one.path, one.header).get("copies", 1) for one in found}
-    if asked <= {1}:
-        return {}
-    # Ledgers of nodes that are not asked about count, too: a copy may be theirs.
-    most: dict[Release, int] = {}
-    for group in read_groups(directory):
-        for one, count in collate(group.events):
-            most[one] = max(most.get(one, 0), count)
-    together = [Event(draw, one) for draw, (one, count) in enumerate(most.items()) for _ in range(count)]
-    return {copies: on_several_nodes(together, copies) for copies in asked - {1}}
+    groups = read_groups(directory, nodes)
+    for one in groups:
+        _check_header(one)
+    copied: dict[int, list[Event]] = {}
+    if copies := {one.header.get("copies", 1) for one in groups} - {1}:
+        # Ledgers of nodes that are not asked about count, too: a copy may be theirs.
+        most: Counter[Release] = Counter()
+        for one in read_groups(directory):
+            most |= Counter(dict(collate(one.events)))
+        together = [Event(draw, one) for draw, one in enumerate(most.elements())]
+        copied = {k: on_several_nodes(together, k) for k in copies}
+    return [(one, copied.get(one.header.get("copies", 1), one.events)) for one in groups]
 
 
-def _remember_secrets(path: Path, header: dict[str, Any], events: Sequence[Event]) -> None:
-    """Events name the graph of secrets by its digest; where it is one of the user's own, the first line has it."""
-    try:
-        remember_listed(header.get("secrets"), [event.release for event in events[:1]])
-    except ValueError as error:
-        raise LedgerError(f"{path} line 1 is damaged: its 'secrets' {error}") from None
-
-
-def _checked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    """A ledger's first line with all that its events are priced by."""
-    delta = header.get("delta")
+def _check_header(group: NodeGroup) -> None:
+    """Refuse a first line without all that its events are priced by; remember the graph of secrets that it lists."""
+    delta, copies = group.header.get("delta"), group.header.get("copies", 1)
+    texts = [key for key in ("unit", "noise") if not isinstance(group.header.get(key), str)]
+    problem = None
     if not isinstance(delta, float) or not 0 < delta < 1:
-        raise LedgerError(f"{path} line 1 is damaged: its 'delta' is no number between 0 and 1")
-    if header.get("adjacency") not in ADJACENCIES:
-        raise LedgerError(f"{path} line 1 is damaged: its 'adjacency' is none of {', '.join(ADJACENCIES)}")
-    copies = header.get("copies", 1)
-    if type(copies) is not int or not 1 <= copies <= MOST_COPIES:
-        raise LedgerError(f"{path} line 1 is damaged: its 'copies' is no whole number from 1 on")
-    for key in ("unit", "noise"):
-        if not isinstance(header.get(key), str):
-            raise LedgerError(f"{path} line 1 is damaged: its {key!r} is missing or no text")
-    return header
+        problem = "'delta' is no number between 0 and 1"
+    elif group.header.get("adjacency") not in ADJACENCIES:
+        problem = f"'adjacency' is none of {', '.join(ADJACENCIES)}"
+    elif type(copies) is not int or not 1 <= copies <= MOST_NODES:
+        problem = "'copies' is no whole number from 1 on"
+    elif texts:
+        problem = f"{texts[0]!r} is missing or no text"
+    try:
+        remember_listed(group.header.get("secrets"), [event.release for event in group.events[:1]])
+    except ValueError as error:
+        problem = problem or f"'secrets' {error}"
+    if problem:
+        raise LedgerError(f"{group.path} line 1 is damaged: its {problem}")

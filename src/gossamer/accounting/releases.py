@@ -565,12 +565,6 @@ def release(kind: str, **values: Any) -> Release:
     return KINDS[kind](**values)
 
 
-def constants_of(kind: str) -> tuple[str, ...]:
-    """The names of what a kind has beyond σ and what all releases have: bound, shape, dimensions."""
-    common = {"sigma", *(field.name for field in fields(Release))}
-    return tuple(name for name, _, _ in _columns(kind).values() if name not in common)
-
-
 def collate(items: Iterable[Event | Release]) -> list[Counted]:
     """Equal releases counted, in order of first appearance."""
     counts: dict[Release, int] = {}

@@ -1,4 +1,4 @@
-"""Which nodes share a secret, and how much of their cancelling noise an observer who knows some secrets is left with.
+"""The graph of shared secrets, and how much of their cancelling noise remains to an observer who knows some of them.
 
 Nodes i and j that share a secret add the same mask to their sums with opposite signs, of variance r s² where each
 node's own noise has s². Who sees all sums, and knows everything of q nodes, sees those of the others through noise of
@@ -35,9 +35,7 @@ class Secrets:
     edges: tuple[Edge, ...] | None = None
 
     def __hash__(self) -> int:
-        return hash(
-            self.digest
-        )  # which is kept: prices are looked up by their graph, and it may have 500,000 edges
+        return hash(self.digest)  # cached: prices are looked up by their graph, and it may have 500,000 edges
 
     @classmethod
     def complete(cls, nodes: int) -> Secrets:
@@ -70,6 +68,7 @@ class Secrets:
         """(i, j) with i < j, in order."""
         return iter(combinations(range(self.nodes), 2) if self.edges is None else self.edges)
 
+    @cached_property
     def laplacian(self) -> NDArray[np.float64]:
         n = self.nodes
         if self.edges is None:
@@ -81,11 +80,22 @@ class Secrets:
 
     def covariance(self, ratio: float) -> NDArray[np.float64]:
         """Of the noise on all sums, in units of s²."""
-        return np.eye(self.nodes) + ratio * self.laplacian()
+        return np.eye(self.nodes) + ratio * self.laplacian
 
     def covariance_among(self, honest: NDArray[np.int64], ratio: float) -> NDArray[np.float64]:
-        """The same over these nodes, to who knows all secrets of the others."""
-        return np.asarray(np.eye(len(honest)) + ratio * _among(self.laplacian(), honest))
+        """The same over these nodes, to an observer of all secrets of the others: I + r L_H.
+
+        L_H counts the secrets among the honest only, for one with a colluder is none.
+        """
+        block = self.laplacian[np.ix_(honest, honest)]
+        return np.asarray(np.eye(len(honest)) + ratio * (block - np.diag(block.sum(1))))
+
+    def _precision(
+        self, members: Iterable[int], ratio: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """(the nodes outside of a coalition, the diagonal of (I + r L_H)⁻¹ over them)."""
+        honest = np.setdiff1d(np.arange(self.nodes), list(members))
+        return honest, np.asarray(np.linalg.inv(self.covariance_among(honest, ratio)).diagonal(), np.float64)
 
     def kept(self, colluders: int, ratio: float) -> float:
         """σ_eff / s, at least, for any record against any `colluders` nodes: 1 is the node's own noise alone.
@@ -99,10 +109,9 @@ class Secrets:
 
     def kept_against(self, members: Iterable[int], ratio: float, node: int | None = None) -> float:
         """The same against these nodes, for the records of `node`, or of the worst of the others."""
-        honest = np.setdiff1d(np.arange(self.nodes), list(members))
+        honest, left = self._precision(members, ratio)
         if not len(honest) or (node is not None and node not in honest):
             return 1.0
-        left = _variance_inverse(self.laplacian(), honest, ratio)
         worst = left.max() if node is None else left[int(np.searchsorted(honest, node))]
         return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
 
@@ -118,27 +127,23 @@ class Secrets:
         if self.edges is None:
             node = int(own.argmin())
             return tuple(i for i in range(n) if i != node)[n - 1 - colluders :], node
-        laplacian = self.laplacian()
         coalitions: Iterable[tuple[int, ...]] = combinations(range(n), colluders)
         if not _few(n, colluders):
-            node = int(laplacian.diagonal().argmin())
-            near = sorted((i for i in range(n) if i != node), key=lambda i: laplacian[node, i])
+            node = int(self.laplacian.diagonal().argmin())
+            near = sorted((i for i in range(n) if i != node), key=lambda i: self.laplacian[node, i])
             coalitions = [tuple(sorted(near[:colluders]))]
         seen = []
         for members in coalitions:
-            honest = np.setdiff1d(np.arange(n), members)
-            left = _variance_inverse(laplacian, honest, ratio) / own[honest] ** 2
+            honest, left = self._precision(members, ratio)
+            left = left / own[honest] ** 2
             seen.append((float(left.max()), members, int(honest[left.argmax()])))
         _, members, node = max(seen)
         return members, node
 
     def stays_connected(self, colluders: int) -> bool:
         """Are the others still connected whichever `colluders` nodes leave?"""
-        if self.edges is None or self.nodes - colluders <= 1:
-            return True
-        if (
-            self.algebraic_connectivity > colluders
-        ):  # it takes as many nodes at least (Fiedler 1973): quick to say
+        # The algebraic connectivity is at most the number of nodes that must leave (Fiedler 1973).
+        if self.nodes - colluders <= 1 or self.algebraic_connectivity > colluders:
             return True
         if self.least_degree <= colluders:
             return False
@@ -146,9 +151,8 @@ class Secrets:
 
         graph = nx.Graph(self.edges)
         graph.add_nodes_from(range(self.nodes))
-        if (
-            colluders < 2
-        ):  # in one walk; flows between many pairs of nodes take half a minute on a ring of 1000
+        # In one walk; flows between many pairs of nodes take half a minute on a ring of 1000.
+        if colluders < 2:
             return bool(nx.is_biconnected(graph) if colluders else nx.is_connected(graph))
         return bool(nx.node_connectivity(graph) > colluders)
 
@@ -171,7 +175,7 @@ class Secrets:
                     row[j] = 1.0
             spectrum = row.sum() - np.fft.fft(row).real
         else:
-            spectrum = np.linalg.eigvalsh(self.laplacian())
+            spectrum = np.linalg.eigvalsh(self.laplacian)
         return float(np.sort(spectrum)[1]) * (1 - 1e-9) - 1e-9
 
 
@@ -183,12 +187,7 @@ def _kept(secrets: Secrets, colluders: int, ratio: float) -> float:
     if secrets.edges is None:
         return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + m * ratio))
     if _few(n, colluders):
-        laplacian = secrets.laplacian()
-        worst = max(
-            _variance_inverse(laplacian, np.setdiff1d(np.arange(n), members), ratio).max()
-            for members in combinations(range(n), colluders)
-        )
-        return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
+        return min(secrets.kept_against(members, ratio) for members in combinations(range(n), colluders))
     left = max(secrets.algebraic_connectivity - colluders, 0.0)
     return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + left * ratio))
 
@@ -197,20 +196,6 @@ def _few(nodes: int, colluders: int) -> bool:
     """Can all coalitions of that size be tried?"""
     sets = math.comb(nodes, colluders)
     return sets <= _MOST_SETS and sets * float(nodes - colluders) ** 3 <= _MOST_WORK
-
-
-def _variance_inverse(
-    laplacian: NDArray[np.float64], honest: NDArray[np.int64], ratio: float
-) -> NDArray[np.float64]:
-    """The diagonal of (I + r L_H)⁻¹."""
-    covariance = np.eye(len(honest)) + ratio * _among(laplacian, honest)
-    return np.asarray(np.linalg.inv(covariance).diagonal(), dtype=np.float64)
-
-
-def _among(laplacian: NDArray[np.float64], honest: NDArray[np.int64]) -> NDArray[np.float64]:
-    """L_H: counts the secrets among the honest only, for one with a colluder is none."""
-    block = laplacian[np.ix_(honest, honest)]
-    return np.asarray(block - np.diag(block.sum(1)))
 
 
 def checked_edges(listed: Any, nodes: int) -> list[Edge]:
@@ -228,19 +213,19 @@ _known: dict[str, Secrets] = {}
 
 
 def remember(secrets: Secrets) -> None:
-    """Ledgers name a graph by its digest; whoever prices them must have seen it."""
+    """Keep a graph for pricing: ledgers name it by its digest."""
     _known[secrets.digest] = secrets
 
 
 def known(digest: str, nodes: int) -> Secrets | None:
     """The graph of that digest: one that follows from the number of nodes, or one that was remembered.
 
-    A digest names its number of nodes, too: said of another number it is none.
+    A digest stands for its number of nodes, too: of another number it is unknown.
     """
     if digest not in _known and Secrets.complete(nodes).digest == digest:
         remember(Secrets.complete(nodes))
-    found = _known.get(digest) or _exponential(nodes)
-    return found if found is not None and (found.digest, found.nodes) == (digest, nodes) else None
+    graph = _known.get(digest) or _exponential(nodes)
+    return graph if graph is not None and (graph.digest, graph.nodes) == (digest, nodes) else None
 
 
 @lru_cache(maxsize=32)

@@ -81,7 +81,7 @@ class Secrets:
         assert isinstance(kind, PairwiseAmong)
         inside = np.zeros(kind.secrets.nodes, dtype=bool)
         inside[list(self.members)] = True
-        laplacian = kind.secrets.laplacian()
+        laplacian = kind.secrets.laplacian
         laplacian[inside], laplacian[:, inside] = 0.0, 0.0
         among = laplacian - np.diag(laplacian.sum(1))  # a secret with a member is none
         return np.asarray(np.diag(1.0 - inside) + kind.ratio * among, dtype=np.float64)

@@ -1,11 +1,11 @@
 """What all releases have in common, on every registered kind."""
 
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from gossamer.accounting.releases import ADJACENCIES, KINDS, SAMPLINGS, Noised, constants_of, release
+from gossamer.accounting.releases import ADJACENCIES, KINDS, SAMPLINGS, Noised, release
 from gossamer.accounting.secrets import Secrets
 from gossamer.errors import UserError
 
@@ -17,7 +17,8 @@ CONSTANTS = {
 
 def make(kind, **changes):
     common = {"sigma": 4.0, "sensitivity": 0.5, "sampling": "poisson", "rate": 0.1, "adjacency": "add-remove"}
-    return release(kind, **{**common, **{name: CONSTANTS[name] for name in constants_of(kind)}, **changes})
+    own = {field.name: CONSTANTS[field.name] for field in fields(KINDS[kind]) if field.name in CONSTANTS}
+    return release(kind, **{**common, **own, **changes})
 
 
 @pytest.mark.parametrize("kind", KINDS)

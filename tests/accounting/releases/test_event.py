@@ -19,7 +19,6 @@ from gossamer.accounting.releases import (
     TruncatedGaussian,
     Unnoised,
     collate,
-    constants_of,
     of_several_runs,
     release,
 )
@@ -111,8 +110,6 @@ def test_a_release_needs_its_constants():
         release("truncated-laplace", sigma=1.0, **COMMON)
     with pytest.raises(UserError, match="'generalised-gaussian' lacks the constant 'shape'"):
         release("generalised-gaussian", sigma=1.0, **COMMON)
-    assert constants_of("gaussian") == ()
-    assert set(constants_of("generalised-gaussian")) == {"bound", "shape", "dimensions"}
 
 
 def test_the_name_of_a_kind_gives_its_class():

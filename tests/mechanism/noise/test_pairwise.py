@@ -99,7 +99,7 @@ def test_the_covariance_over_nodes_is_own_noise_and_the_laplacian_of_the_secrets
     kind = among(secrets)
     values, covariance = draw(kind), kind.secrets.covariance(3.0)
     assert fits(values, covariance)
-    for wrong in (covariance - 0.3 * kind.secrets.laplacian(), covariance + 0.1 * np.eye(N)):
+    for wrong in (covariance - 0.3 * kind.secrets.laplacian, covariance + 0.1 * np.eye(N)):
         assert not fits(values, wrong)
     assert np.abs(np.cov(values) - covariance).max() < 5 * 13 / math.sqrt(COUNT)
 
@@ -149,7 +149,7 @@ def test_what_some_nodes_do_not_know_has_the_covariance_of_the_secrets_among_the
     left = (drawn - noise.known_to(members, stream, rows, 2, d)).double().numpy().reshape(N, -1)
     honest = [i for i in range(N) if i not in members]
     assert not np.delete(left, honest, axis=0).any()
-    block = kind.secrets.laplacian()[np.ix_(honest, honest)]
+    block = kind.secrets.laplacian[np.ix_(honest, honest)]
     unknown = np.eye(len(honest)) + 3.0 * (block - np.diag(block.sum(1)))
     assert fits(left[honest], unknown)
     assert not fits(left[honest], unknown + 0.1 * np.eye(len(honest)))
