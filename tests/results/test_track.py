@@ -12,7 +12,7 @@ from tests.support.certificates import dated
 
 from gossamer.errors import UserError
 from gossamer.results import track
-from gossamer.results.track import TRACKERS, Unhurt, certified_facts, find_tracker, public, scalars
+from gossamer.results.track import TRACKERS, SafeTracker, certified_facts, find_tracker, public, scalars
 from gossamer.training import api
 from gossamer.training.assemble import assemble
 from gossamer.training.run import execute
@@ -101,16 +101,18 @@ class Broken(Listener):
 def test_a_tracker_that_fails_does_not_cost_the_run(tmp_path: Path, capsys: Any) -> None:
     planned = api.plan("quickstart", {"rounds": 4, "evaluation.every": 2})
     out = tmp_path / "r"
-    outcome = execute(assemble(planned), out=out, track=lambda d, f: Unhurt("broken", lambda: Broken(d, f)))
+    outcome = execute(
+        assemble(planned), out=out, track=lambda d, f: SafeTracker("broken", lambda: Broken(d, f))
+    )
     assert outcome.result["rounds"] == 4
     assert (out / "certificate.json").exists()
     said = capsys.readouterr().err
-    assert said.count("--track broken failed (ConnectionError); the run goes on without it") == 1
+    assert said.count("--track broken failed (ConnectionError); the run continues without it") == 1
 
     def never() -> Any:
         raise OSError
 
-    Unhurt("shut", never).close()
+    SafeTracker("shut", never).close()
     assert "--track shut failed (OSError)" in capsys.readouterr().err
 
 

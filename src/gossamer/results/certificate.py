@@ -194,9 +194,9 @@ class _Nodes:
         """Return the digest of every node's model; None of a node whose model is not in the directory."""
         from gossamer.results.trained.weights import digests_of_models  # brings torch along
 
-        found = digests_of_models(self._run, len(self._all))
+        here = digests_of_models(self._run, len(self._all))
         stated = {node: entry["model"] for node, entry in self._elsewhere.items()}
-        return [found.get(i, stated.get(i)) for i in self._all]
+        return [here.get(i, stated.get(i)) for i in self._all]
 
     def by_observer(self, epsilon: float) -> dict[str, Any]:
         """Return ε against each observer, of the worst node; `epsilon`: against the one that was planned for."""
@@ -254,8 +254,11 @@ def _infinite(values: Sequence[float | None]) -> list[float]:
 
 def _lost_draws(manifest: Mapping[str, Any]) -> list[str]:
     lost = sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
-    said = f"The run was stopped and continued; {lost} draws of its nodes were spent and not used."
-    return [said] if lost else []
+    return (
+        [f"The run was stopped and resumed; {lost} draws of its nodes were spent and not used."]
+        if lost
+        else []
+    )
 
 
 def digests_of_files(run: Path) -> Iterator[tuple[str, str]]:
@@ -267,8 +270,8 @@ def digests_of_files(run: Path) -> Iterator[tuple[str, str]]:
 
 def site_of(c: Mapping[str, Any]) -> str | None:
     """The site of a consortium whose certificate this is; its signature is checked where the study is at hand."""
-    said = c.get(SITE)
-    name = said.get("site") if isinstance(said, dict) else None
+    site = c.get(SITE)
+    name = site.get("site") if isinstance(site, dict) else None
     return name if isinstance(name, str) and name.isprintable() else None
 
 
@@ -280,39 +283,34 @@ def of_its_own(c: Mapping[str, Any]) -> dict[str, Any]:
     own = [entry for entry in c["epsilon_by_node"] if "stated_by" not in entry]
     if site_of(c) is None or len(own) != 1:
         return dict(c)
-    proven = own[0]["proven"]
+    proven, claimed = own[0]["proven"], own[0]["claimed"]
     because = c["not_proven_because"] if proven is None else None
-    return {
-        **c,
-        "epsilon_proven": proven,
-        "epsilon_claimed": own[0]["claimed"],
-        "not_proven_because": because,
-    }
+    return {**c, "epsilon_proven": proven, "epsilon_claimed": claimed, "not_proven_because": because}
 
 
 def not_covered(unit: str, arithmetic: str) -> list[str]:
-    """What a certificate about this unit does not promise."""
+    """Return what a certificate about this unit does not promise."""
     return [UNITS_OF[kind_of(unit)], *NOT_COVERED, ARITHMETIC[arithmetic]]
 
 
 def planned_parts(o: Any) -> dict[str, Any]:
-    """What plans and certificates say besides ε: of several records together, and of what comes before the rounds."""
-    return {"epsilon_by_group": planned_groups(o.privacy), "preprocessing": planned_before(o)}
+    """Return what plans and certificates state besides ε: of several records, and of releases before the rounds."""
+    groups = finite([{"records": k, "epsilon": epsilon} for k, epsilon in o.privacy.by_group().items()])
+    return {"epsilon_by_group": groups, "preprocessing": planned_before(o)}
 
 
 def planned_before(o: Any) -> dict[str, Any] | None:
-    """The entry `preprocessing` of a plan or certificate; None where nothing is released ahead of the first draw.
+    """Return the entry `preprocessing` of a plan or certificate; None if nothing is released before the first draw.
 
-    `epsilon` is what this alone costs the worst node, at the δ and adjacency beside it; it is part of the proven ε.
+    `epsilon` is what this alone costs the worst node, at the plan's δ and adjacency; it is part of the proven ε.
     """
-    plan, steps = o.privacy, o.preprocessing
+    plan = o.privacy
     if not plan.preprocesses:
         return None
     alone = {node.before: proven(node.before, node.delta, plan.adjacency).epsilon for node in plan.nodes}
-    worst = max(alone.values())
     return {
         "share": o.config.privacy.preprocessing,
-        "epsilon": worst if worst < float("inf") else None,
+        "epsilon": finite(max(alone.values())),
         "released": [
             {
                 "name": step.name,
@@ -320,13 +318,18 @@ def planned_before(o: Any) -> dict[str, Any] | None:
                 "kind": plan.nodes[0].before[place].release.kind,
                 "noise_multiplier": [node.before[place].release.noise_multiplier for node in plan.nodes],
             }
-            for place, step in enumerate(steps)
+            for place, step in enumerate(o.preprocessing)
         ],
     }
 
 
+def part_lines(parts: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a plan or certificate besides ε in words."""
+    lines = (before_line(parts.get("preprocessing")), group_line(parts.get("epsilon_by_group", [])))
+    return [line for line in lines if line is not None]
+
+
 def before_line(entry: Mapping[str, Any] | None) -> str | None:
-    """The same for people; δ, adjacency, unit and observer stand beside it."""
     if entry is None:
         return None
     what = "; ".join(f"{one['what']}{_noise(one['noise_multiplier'])}" for one in entry["released"])
@@ -339,36 +342,18 @@ def before_line(entry: Mapping[str, Any] | None) -> str | None:
 
 
 def _noise(multipliers: Sequence[float]) -> str:
-    least, most = min(multipliers), max(multipliers)
-    if not least:
-        return ""
-    return f" (σ/sensitivity {least:.3g})" if least == most else f" (σ/sensitivity {least:.3g} to {most:.3g})"
-
-
-def part_lines(o: Any) -> list[str]:
-    """The same for people."""
-    parts = planned_parts(o)
-    said = (before_line(parts["preprocessing"]), group_line(parts["epsilon_by_group"]))
-    return [line for line in said if line is not None]
-
-
-def planned_groups(plan: Any) -> list[dict[str, Any]]:
-    """The entries of `epsilon_by_group` of a privacy plan; JSON has no infinity."""
-    return [
-        {"records": k, "epsilon": None if math.isinf(epsilon) else epsilon}
-        for k, epsilon in plan.by_group().items()
-    ]
+    ends = dict.fromkeys(f"{value:.3g}" for value in (min(multipliers), max(multipliers)))
+    return f" (σ/sensitivity {' to '.join(ends)})" if min(multipliers) else ""
 
 
 def group_line(entries: Sequence[Mapping[str, Any]]) -> str | None:
-    """What a record-level ε says about several records, as one person has; None where persons are protected."""
+    """Say what a record-level ε means for several records, as one person has; None where persons are protected."""
+    epsilons = (
+        f"{one['records']} records ε = {epsilon_text(*_infinite([one['epsilon']]))}" for one in entries
+    )
     if not entries:
         return None
-    each = ", ".join(
-        f"{one['records']} records ε = {epsilon_text(math.inf if one['epsilon'] is None else one['epsilon'])}"
-        for one in entries
-    )
-    return f"for information, of several records together (group privacy, same δ): {each}"
+    return f"for information, of several records together (group privacy, same δ): {', '.join(epsilons)}"
 
 
 def epsilon_text(value: float | None) -> str:
@@ -379,59 +364,49 @@ def epsilon_text(value: float | None) -> str:
     return f"{value:.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
 
 
-def account(budget: dict[str, Any] | None) -> list[str]:
-    """What all runs on the same records have spent together; nothing where the records are public."""
+def account(budget: Mapping[str, Any] | None) -> list[str]:
+    """Say what all runs on the same records have spent together; nothing where the records are public."""
     if budget is None or budget["delta"] is None:
         return []
-    before = "epsilon_before" in budget
     runs = "this run alone" if budget["runs"] == 1 else f"all {budget['runs']} runs together"
-    lines = [
-        f"on these records: {runs}: proven ε = {epsilon_text(budget['epsilon'])}"
-        + (f", of which {epsilon_text(budget['epsilon_before'])} was spent before" if before else "")
-        + (f"; cap {budget['cap']:g}" if budget["cap"] is not None else "")
-        + f"   (δ = {budget['delta']:g}, {budget['adjacency']}, unit: {budget['unit']}; observer: {budget['observer']})"
-    ]
+    line = f"on these records: {runs}: proven ε = {epsilon_text(budget['epsilon'])}"
+    if "epsilon_before" in budget:
+        line += f", of which {epsilon_text(budget['epsilon_before'])} was spent before"
+    if budget["cap"] is not None:
+        line += f"; cap {budget['cap']:g}"
+    terms = f"δ = {budget['delta']:g}, {budget['adjacency']}, unit: {budget['unit']}; observer: {budget['observer']}"
+    lines = [f"{line}   ({terms})"]
     if budget["because"]:
-        rest = (
-            ""
-            if budget["provable"] is None
-            else f"; without such runs ε = {epsilon_text(budget['provable'])}"
-        )
+        provable = budget["provable"]
+        rest = "" if provable is None else f"; without such runs ε = {epsilon_text(provable)}"
         lines.append(f"on these records nothing is proven any more: {budget['because']}{rest}")
     return lines
 
 
-def statement(certificate: dict[str, Any]) -> list[str]:
-    """A few lines a person can read; no ε without δ, adjacency, unit and observer."""
-    c = certificate
-    lines = []
-    if c["noise_source"] == "seeded":
-        lines.append(
-            "SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise."
-        )
-    figures, kinds = three_lines(c)
-    lines += [figures, kinds]
-    lines.append(f"observer: {c['observer']}")
-    if c["not_proven_because"]:
-        lines.append(f"not proven: {c['not_proven_because']}")
-    if (before := before_line(c.get("preprocessing"))) is not None:
-        lines.append(before)
-    lines += account(c.get("budget"))
-    if c["claim_flags"]:
-        lines.append(f"about the claim: {'; '.join(c['claim_flags'])}")
-    return lines
+def statement(c: Mapping[str, Any]) -> list[str]:
+    """Return a few lines a person can read; no ε without δ, adjacency, unit and observer."""
+    seeded = "SEEDED NOISE: NO PRIVACY. The figures below are what the same run would have with secret noise."
+    lines = [
+        seeded if c["noise_source"] == "seeded" else "",
+        *three_lines(c),
+        f"observer: {c['observer']}",
+        f"not proven: {c['not_proven_because']}" if c["not_proven_because"] else "",
+        before_line(c.get("preprocessing")) or "",
+        *account(c.get("budget")),
+        f"about the claim: {'; '.join(c['claim_flags'])}" if c["claim_flags"] else "",
+    ]
+    return [line for line in lines if line]
 
 
-def three_lines(c: dict[str, Any]) -> tuple[str, str]:
-    """The three ε, what is proven first, and what each of them is."""
-    claimed, attacked = c["epsilon_claimed"] is not None, c["epsilon_audited"] is not None
-    said = (
-        "proven: by an accountant, from what is released",
-        f"claimed: by {c['claim_reference']}" if claimed else f"claimed: {c['claim_reference']}",
-        "audited: shown by an attack" if attacked else "audited: not attacked (see gossamer audit)",
+def three_lines(c: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the three ε, what is proven first, and what each of them is."""
+    attacked = (
+        "shown by an attack" if c["epsilon_audited"] is not None else "not attacked (see gossamer audit)"
     )
+    by = "by " if c["epsilon_claimed"] is not None else ""
+    kinds = f"proven: by an accountant, from what is released; claimed: {by}{c['claim_reference']}; audited: {attacked}"
     figures = (
         f"proven ε = {epsilon_text(c['epsilon_proven'])}   claimed ε = {epsilon_text(c['epsilon_claimed'])}   "
         f"audited ε ≥ {epsilon_text(c['epsilon_audited'])}   (δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']})"
     )
-    return figures, "; ".join(said)
+    return figures, kinds

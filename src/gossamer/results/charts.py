@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
@@ -166,16 +165,9 @@ def heat_map(
                 shade = _shade((value - low) / (high - low) if high > low else 0.5)
                 square = {"x": left + j * side, "y": top + i * side, "width": side, "height": side}
                 parts.append(_tag("rect", _title(hint(i, j, value)), fill=shade, **square))
-    parts += [
-        _tag(
-            "circle",
-            cx=left + (j + 0.5) * side,
-            cy=top + (i + 0.5) * side,
-            r=min(4, side / 4),
-            fill=COLOURS[5],
-        )
-        for i, j in dots
-    ]
+    for i, j in dots:
+        x, y = left + (j + 0.5) * side, top + (i + 0.5) * side
+        parts.append(_tag("circle", cx=x, cy=y, r=min(4, side / 4), fill=COLOURS[5]))
     for k in range(0, len(rows), math.ceil(len(rows) / 10)):
         parts.append(_text(left + (k + 0.5) * side, top + 318, str(k)))
         parts.append(_text(left - 6, top + (k + 0.5) * side + 4, str(k), text_anchor="end"))
@@ -211,10 +203,10 @@ def epsilon_plot(
     """Claimed and proven ε after each of these rounds, and the ε that was asked for."""
     series: list[Series] = []
     for name, values in (("proven", proven), ("claimed", claimed)):
-        points = [(at, value) for at, value in zip(rounds, values, strict=True) if value is not None]
-        if any(math.isfinite(value) for _, value in points):
-            finite = [(float(at), value) for at, value in points if math.isfinite(value)]
-            series.append(Series(name, [(0.0, 0.0), *finite], colour=COLOURS[len(series)]))
+        pairs = zip(rounds, values, strict=True)
+        points = [(float(at), value) for at, value in pairs if value is not None and math.isfinite(value)]
+        if points:
+            series.append(Series(name, [(0.0, 0.0), *points]))
     levels = [(budget, f"asked for: {budget:g}")] if budget is not None else []
     x = Axis("round", low=0, high=rounds[-1], whole=True)
     return Plot(series, x, Axis("ε", low=0.0), title, levels, size=(640, 320))
@@ -228,139 +220,69 @@ def planned_epsilon_plot(plan: PrivacyPlan, rounds: int) -> Plot:
     return epsilon_plot(at, claimed, proven, worst.epsilon, title)
 
 
-@dataclass(frozen=True)
-class Links:
-    """Links of one kind in a graph."""
-
-    name: str
-    pairs: Sequence[Pair]
-    colour: str
-    arrows: bool = False
-    dash: str = ""
-    sign: str = ""  # in the middle of each
-
-
-def graph(places: Sequence[Point], links: Sequence[Links], labels: Sequence[str], title: str) -> Markup:
-    """Nodes at `places`, each from −1 to 1, and links between them; long labels stand beside their node."""
-    size, beside = 400, max(map(len, labels), default=0) > 3
-    reach = 135 if beside else 180
-    at = [(size / 2 + reach * x, size / 2 + reach * y) for x, y in places]
-    radius = 3 if not labels else 9 if beside else 12
-    parts = []
-    for kind in links:
-        for a, b in kind.pairs:
-            parts += _link(at[a], at[b], kind, radius)
+def topology(content: Mapping[str, Any]) -> tuple[str, Markup]:
+    """Return a sentence about a run's `topology.json`, and its graph if it is small enough; three rounds stand out."""
+    n, kind, rule = content["nodes"], content["kind"], content.get("rule")
+    if n > 200:
+        return f"{kind}: {n:,} nodes, too many to draw{f': {rule}' if rule else '.'}", Markup()
+    directed = bool((content.get("figures") or {}).get("directed"))
+    rounds = [
+        {(a, b) if directed else (min(a, b), max(a, b)) for a, b in edges if a != b}
+        for edges in content.get("edges", [])[:64]
+    ]
+    pairs = sorted(set().union(*rounds))
+    words = f"{kind}: {n} node{'s' * (n > 1)}, {len(pairs):,} {'directed ' * directed}link{'s' * (len(pairs) != 1)}"
+    if len(rounds) > 1:
+        repeats = "repeats" if content.get("period") == len(rounds) else "never repeats; these are the first"
+        words += f" over {len(rounds)} rounds ({repeats})"
+    if len(pairs) > 3000:
+        return f"{words}, too many to draw.", Markup()
+    names = [f"round {i + 1}" for i in range(3)] if len(rounds) > 1 else [""]
+    rest = set(pairs).difference(*rounds[:3])
+    links = [(f"all {len(rounds)} rounds", sorted(rest), FAINT)] if rest else []
+    links += [
+        (name, sorted(arcs), COLOURS[i]) for i, (name, arcs) in enumerate(zip(names, rounds, strict=False))
+    ]
+    at = [(200 + 180 * x, 200 + 180 * y) for x, y in _places(n, pairs)]
+    radius = 12 if n <= 40 else 3
+    parts = [
+        part
+        for _, arcs, colour in links
+        for a, b in arcs
+        for part in _link(at[a], at[b], colour, radius if directed and colour != FAINT else 0)
+    ]
     for i, (x, y) in enumerate(at):
         parts.append(_tag("circle", _title(f"node {i}"), cx=x, cy=y, r=radius, fill="#fff", stroke="#333"))
-        if labels:
-            down = 4 if not beside else 26 if y >= size / 2 else -15
-            parts.append(
-                _text(x, y + down, textwrap.shorten(labels[i], 16, placeholder="…") or labels[i][:15])
-            )
-    entries = [(f"{kind.sign} {kind.name}".strip(), kind.colour, kind.dash) for kind in links if kind.name]
-    rows, height = _legend(entries, size, size)
-    return _svg([*parts, *rows], size, height, title)
-
-
-def ring(n: int) -> list[Point]:
-    """Places on a circle, the first at the top, clockwise."""
-    angles = [2 * math.pi * i / n for i in range(n)]
-    return [(math.sin(angle), -math.cos(angle)) for angle in angles]
-
-
-def topology(content: Mapping[str, Any], done: int | None = None) -> tuple[str, Markup]:
-    """A sentence about a run's `topology.json`, and its graph where it is small enough to draw.
-
-    `done` rounds are over: the links of the last one stand out; without it those of the first three rounds do. The file
-    may be anyone's: what is no pair of different nodes is left out.
-    """
-    n, kind = content.get("nodes"), content.get("kind")
-    kind = kind[:60] if isinstance(kind, str) else "a graph"
-    if type(n) is not int or n < 1:
-        return "topology.json does not say how many nodes there are.", Markup()
-    rule = content.get("rule")
-    if n > 200:
-        return (
-            f"{kind}: {n:,} nodes, too many to draw{f': {rule}' if isinstance(rule, str) else '.'}",
-            Markup(),
-        )
-    figures = content.get("figures")
-    directed = isinstance(figures, dict) and bool(figures.get("directed"))
-    rounds = [_pairs(edges, n, directed) for edges in _list(content.get("edges"))[:64]]
-    every = set(chain.from_iterable(rounds))
-    words = f"{kind}: {n} node{'s' * (n > 1)}, {len(every):,} {'directed ' * directed}link{'s' * (len(every) != 1)}"
-    repeats = content.get("period") == len(rounds)
-    if len(rounds) > 1:
-        words += (
-            f" over {len(rounds)} rounds ({'repeats' if repeats else 'never repeats; these are the first'})"
-        )
-    if len(every) > 3000:
-        return f"{words}, too many to draw.", Markup()
-    chosen: list[tuple[str, set[Pair]]] = []
-    if len(rounds) == 1:
-        chosen = [("", rounds[0])]
-    elif done is None:
-        chosen = [(f"round {i + 1}", pairs) for i, pairs in enumerate(rounds[:3])]
-    elif rounds and done > 0 and repeats:
-        chosen = [(f"round {done:,}", rounds[(done - 1) % len(rounds)])]
-    rest = sorted(every - set(chain.from_iterable(pairs for _, pairs in chosen)))
-    links = [Links(f"all {len(rounds)} rounds" if rest and chosen else "", rest, FAINT)]
-    links += [
-        Links(name, sorted(pairs), COLOURS[i], arrows=directed) for i, (name, pairs) in enumerate(chosen)
-    ]
-    labels = [str(i) for i in range(n)] if n <= 40 else []
-    return f"{words}.", graph(_places(n, sorted(every)), links, labels, words)
+        parts.append(_text(x, y + 4, str(i) if n <= 40 else ""))
+    rows, height = _legend([(name, colour, "") for name, _, colour in links if name], 400, 400)
+    return f"{words}.", _svg([*parts, *rows], 400, height, words)
 
 
 def _places(n: int, pairs: Sequence[Pair]) -> list[Point]:
-    """Where the nodes of a graph are drawn: on a ring, or apart as far as their links are long."""
+    """Return where the nodes of a graph are drawn, from −1 to 1: on a ring, or apart as far as their links are long."""
     import networkx as nx
 
     network = nx.Graph(pairs)
     network.add_nodes_from(range(n))
+    angles = [2 * math.pi * i / n for i in range(n)]
+    ring = {i: (math.sin(angle), -math.cos(angle)) for i, angle in enumerate(angles)}
     if n > 60 or not pairs or not nx.is_connected(network) or nx.is_isomorphic(network, nx.cycle_graph(n)):
-        return ring(n)
-    found = nx.kamada_kawai_layout(network, pos=dict(enumerate(ring(n))))
-    widest = max(abs(c) for place in found.values() for c in place) or 1.0
-    return [(float(found[i][0] / widest), float(found[i][1] / widest)) for i in range(n)]
+        return list(ring.values())
+    places = nx.kamada_kawai_layout(network, pos=ring)
+    widest = max(abs(c) for place in places.values() for c in place) or 1.0
+    return [(float(places[i][0] / widest), float(places[i][1] / widest)) for i in range(n)]
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _pairs(edges: Any, n: int, directed: bool) -> set[Pair]:
-    found = {
-        (edge[0], edge[1])
-        for edge in _list(edges)[:100_000]
-        if isinstance(edge, list)
-        and len(edge) == 2
-        and all(type(end) is int and 0 <= end < n for end in edge)
-        and edge[0] != edge[1]
-    }
-    return found if directed else {(min(pair), max(pair)) for pair in found}
-
-
-def _link(start: Point, end: Point, kind: Links, radius: float) -> list[Markup]:
-    """A line that ends at the receiver's circle, with an arrow's head there or a sign in its middle."""
+def _link(start: Point, end: Point, colour: str, radius: float) -> Iterator[Markup]:
+    """A line, with an arrow's head at the receiver's circle of this radius; 0: no arrow."""
     (x1, y1), (x2, y2) = start, end
-    length = math.hypot(x2 - x1, y2 - y1) or 1.0
-    dx, dy = (x2 - x1) / length, (y2 - y1) / length
-    style = {"stroke": kind.colour, "stroke_dasharray": kind.dash or None}
-    parts = [_tag("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke_width=3 if kind.sign else 1.6, **style)]
-    if kind.arrows:
+    yield _tag("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke_width=1.6, stroke=colour)
+    if radius:
+        length = math.hypot(x2 - x1, y2 - y1) or 1.0
+        dx, dy = (x2 - x1) / length, (y2 - y1) / length
         x, y = x2 - radius * dx, y2 - radius * dy
-        head = [
-            (x, y),
-            (x - 8 * dx - 4 * dy, y - 8 * dy + 4 * dx),
-            (x - 8 * dx + 4 * dy, y - 8 * dy - 4 * dx),
-        ]
-        parts.append(_tag("polygon", points=_path(head), fill=kind.colour))
-    if kind.sign:
-        x, y = (x1 + x2) / 2, (y1 + y2) / 2
-        parts.append(_tag("circle", cx=x, cy=y, r=10, fill="#fff", stroke=kind.colour, stroke_width=2))
-        parts.append(_text(x, y + 5, kind.sign, fill=kind.colour))
-    return parts
+        ends = [(x - 8 * dx - side * dy, y - 8 * dy + side * dx) for side in (4, -4)]
+        yield _tag("polygon", points=_path([(x, y), *ends]), fill=colour)
 
 
 def _coloured(plot: Plot) -> Plot:
@@ -425,29 +347,22 @@ def _series(
     one: Series,
     x: Callable[[float], float],
     y: Callable[[float], float],
-    ends: tuple[float, float],
+    edges: tuple[float, float],
     hint: Callable[[Series, int], str],
 ) -> Markup:
     places, parts = [(x(a), y(b)) for a, b in one.points], []
     if one.band and one.spread:
-        low, high = (
-            [(x(a), y(pair[k])) for (a, _), pair in zip(one.points, one.spread, strict=True)] for k in (0, 1)
-        )
-        parts.append(
-            _tag("polygon", points=_path([*high, *reversed(low)]), fill=one.colour, fill_opacity=0.15)
-        )
+        low = [(px, y(ends[0])) for (px, _), ends in zip(places, one.spread, strict=True)]
+        high = [(px, y(ends[1])) for (px, _), ends in zip(places, one.spread, strict=True)]
+        band = [*high, *reversed(low)]
+        parts.append(_tag("polygon", points=_path(band), fill=one.colour, fill_opacity=0.15))
     if one.fill:
-        edge = ends[0] if one.fill == "above" else ends[1]
+        edge = edges[0] if one.fill == "above" else edges[1]
         corners = [(places[0][0], edge), *places, (places[-1][0], edge)]
         parts.append(_tag("polygon", points=_path(corners), fill=one.colour, fill_opacity=0.12))
     if one.joined and len(places) > 1:
-        style = {
-            "fill": "none",
-            "stroke": one.colour,
-            "stroke_width": 2,
-            "stroke_dasharray": one.dash or None,
-        }
-        parts.append(_tag("polyline", points=_path(places), **style))
+        style = {"stroke": one.colour, "stroke_width": 2, "stroke_dasharray": one.dash or None}
+        parts.append(_tag("polyline", points=_path(places), fill="none", **style))
     if one.spread and not one.band:
         parts += [
             _tag("line", x1=px, x2=px, y1=y(low), y2=y(high), stroke=one.colour)
@@ -466,15 +381,17 @@ def _series(
 
 def _marker(place: Point, one: Series, crowded: bool, hint: str) -> Markup:
     """A mark that tells its value; of a crowded line only the hint, on a place that is not painted."""
-    (x, y), title = place, _title(hint)
+    x, y = place
+    style = {"r": 3, "fill": one.colour, "stroke": "transparent", "stroke_width": 8}
     if one.marker == "diamond":
         corners = f"M {x:.1f} {y - 6:.1f} l 6 6 l -6 6 l -6 -6 z"
-        return _tag("path", title, d=corners, fill="#fff", fill_opacity=0, stroke=one.colour, stroke_width=2)
+        outline = {"fill": "#fff", "fill_opacity": 0, "stroke": one.colour, "stroke_width": 2}
+        return _tag("path", _title(hint), d=corners, **outline)
     if crowded:
-        return _tag("circle", title, cx=x, cy=y, r=7, fill="transparent")
-    if one.marker == "ring":
-        return _tag("circle", title, cx=x, cy=y, r=4, fill="#fff", stroke=one.colour, stroke_width=2)
-    return _tag("circle", title, cx=x, cy=y, r=3, fill=one.colour, stroke="transparent", stroke_width=8)
+        style = {"r": 7, "fill": "transparent"}
+    elif one.marker == "ring":
+        style = {"r": 4, "fill": "#fff", "stroke": one.colour, "stroke_width": 2}
+    return _tag("circle", _title(hint), cx=x, cy=y, **style)
 
 
 def _legend(entries: Sequence[tuple[str, str, str]], width: float, top: float) -> tuple[list[Markup], float]:

@@ -227,7 +227,9 @@ def show_plan(o: Plan, console: Console | None = None, budget: dict[str, Any] | 
     _show_rows(console, *plan_rows(plan))
     deltas = sorted({f"{node.delta:g}" for node in plan.nodes}, key=float)
     terms = f"{' … '.join(dict.fromkeys((deltas[0], deltas[-1])))}, {plan.adjacency}, unit: {plan.unit}"
-    _print(console, [f"ε at δ = {terms}; observer: {plan.observer.description}", *part_lines(o)])
+    _print(
+        console, [f"ε at δ = {terms}; observer: {plan.observer.description}", *part_lines(planned_parts(o))]
+    )
     show_observers({**plan.by_observer(), "network": o.network_figures()}, console, curve=True)
     lines = [f"not proven: {plan.worst.proven.because}"] if plan.worst.proven.because else []
     if flags := sorted({flag for node in plan.nodes for flag in node.claim.flags}):

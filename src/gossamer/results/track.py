@@ -1,7 +1,7 @@
-"""Where a run's public figures may go besides its directory. Another tracker: one class, one line in TRACKERS.
+"""Trackers of a run's public figures. Another tracker: one class, one line in TRACKERS.
 
-Trackers must not cost a run: what they need is checked before it begins, and one that fails later is left behind with
-a sentence. They get the public part of a metrics line, and the privacy statement in words and figures.
+A tracker must not cost a run: what it needs is checked before the run begins, and one that fails later is dropped with
+a sentence. It gets the public part of a metrics line, and the privacy statement in words and figures.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from gossamer.errors import UserError
@@ -47,16 +45,16 @@ def public(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    """name → figure; of a list each node's, as `name/node`."""
-    found: dict[str, float] = {}
+    """Return name → figure; of a list each node's, as `name/node`."""
+    figures = dict(row)
     for name, value in row.items():
-        if isinstance(value, (int, float)) and name != "round":
-            found[name] = float(value)
-        elif isinstance(value, list):
-            found |= {
-                f"{name}/{i}": float(each) for i, each in enumerate(value) if isinstance(each, (int, float))
-            }
-    return found
+        if isinstance(value, list):
+            figures |= {f"{name}/{i}": each for i, each in enumerate(value)}
+    return {
+        name: float(value)
+        for name, value in figures.items()
+        if isinstance(value, (int, float)) and name != "round"
+    }
 
 
 def privacy_facts(figures: Mapping[str, Any]) -> dict[str, str]:
@@ -72,9 +70,9 @@ def privacy_facts(figures: Mapping[str, Any]) -> dict[str, str]:
 
 
 def certified_facts(certificate: Mapping[str, Any]) -> dict[str, str]:
-    """What goes along when the run has ended. What other runs spent on the same records stays here."""
-    said = statement({**certificate, "budget": None})
-    return {**privacy_facts(certificate), "privacy": "\n".join(said), "issued": str(certificate["issued"])}
+    """Return what is tracked when the run has ended; what other runs spent on the same records stays here."""
+    lines = statement({**certificate, "budget": None})
+    return {**privacy_facts(certificate), "privacy": "\n".join(lines), "issued": str(certificate["issued"])}
 
 
 class TensorBoard:
@@ -84,9 +82,9 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(directory / "tensorboard"))
-        self._say(facts)
+        self._write(facts)
 
-    def _say(self, facts: Mapping[str, Any], prefix: str = "") -> None:
+    def _write(self, facts: Mapping[str, Any], prefix: str = "") -> None:
         for name, text in facts.items():
             self._writer.add_text(prefix + name, str(text))
 
@@ -97,7 +95,7 @@ class TensorBoard:
         self._writer.flush()
 
     def end(self, facts: dict[str, str]) -> None:
-        self._say(facts, "certificate/")
+        self._write(facts, "certificate/")
 
     def close(self) -> None:
         self._writer.close()
@@ -141,11 +139,9 @@ class MLflow:
         from mlflow.entities import Param
 
         self._client, self._began = _mlflow_client(), int(time.time() * 1000)
-        made = self._client.create_run(
-            _mlflow_experiment(self._client), start_time=self._began, run_name=directory.name
-        )
-        self._id = made.info.run_id
-        self._ended = False
+        experiment = _mlflow_experiment(self._client)
+        run = self._client.create_run(experiment, start_time=self._began, run_name=directory.name)
+        self._id, self._ended = run.info.run_id, False
         params = [Param(name, str(text)[:_MLFLOW_TAG]) for name, text in facts.items()]
         self._client.log_batch(self._id, params=params)
 
@@ -181,8 +177,8 @@ def _mlflow_client() -> Any:
 
 def _mlflow_experiment(client: Any) -> str:
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _MLFLOW_EXPERIMENT
-    found = client.get_experiment_by_name(name)
-    return str(found.experiment_id if found is not None else client.create_mlflow_experiment(name))
+    experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id if experiment else client.create_experiment(name))
 
 
 def _without_password(uri: str) -> str:
@@ -191,28 +187,36 @@ def _without_password(uri: str) -> str:
     return uri if "@" not in parts.netloc else parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-_WANDB_PROJECT = "gossamer"  # unless WANDB__WANDB_PROJECT names another
+_WANDB_PROJECT = "gossamer"  # unless WANDB_PROJECT names another
 _WANDB_LOCAL = ("offline", "dryrun", "disabled")
+_WANDB_SETTINGS: dict[str, Any] = {
+    **dict.fromkeys(
+        (
+            "silent", "disable_code", "disable_git", "disable_job_creation", "x_disable_meta", "x_disable_stats",
+            "x_disable_machine_info", "finish_timeout_raises",
+        ),
+        True,
+    ),
+    **dict.fromkeys(("save_code", "x_save_requirements"), False),
+    "console": "off", "host": "not-sent", "program": "gossamer", "finish_timeout": 60,
+}  # fmt: skip
 
 
 def _wandb_ready() -> None:
-    """Nothing is asked where nothing is sent; else the server must know who we are."""
+    """Log in, unless nothing is sent."""
     import wandb
 
     if os.environ.get("WANDB_MODE") in _WANDB_LOCAL:
         return
     try:
-        known = wandb.login(prompt=False, verify=True, timeout=20)
+        reason = None if wandb.login(prompt=False, verify=True, timeout=20) else "no key"
     except Exception as error:  # whatever its library may raise
-        raise UserError(_WANDB_LOGIN.format(type(error).__name__)) from None
-    if not known:
-        raise UserError(_WANDB_LOGIN.format("no key"))
-
-
-_WANDB_LOGIN = (
-    "--track wandb cannot log in ({}); run `wandb login` first, or set WANDB_MODE=offline to keep its files in the run "
-    "directory."
-)
+        reason = type(error).__name__
+    if reason is not None:
+        raise UserError(
+            f"--track wandb cannot log in ({reason}); run `wandb login` first, or set WANDB_MODE=offline to keep its "
+            "files in the run directory."
+        )
 
 
 class WeightsAndBiases:
@@ -226,28 +230,12 @@ class WeightsAndBiases:
         import wandb
 
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        quiet = wandb.Settings(
-            silent=True,
-            console="off",
-            disable_code=True,
-            disable_git=True,
-            save_code=False,
-            disable_job_creation=True,
-            host="not-sent",
-            program="gossamer",
-            x_disable_meta=True,
-            x_disable_stats=True,
-            x_disable_machine_info=True,
-            x_save_requirements=False,
-            finish_timeout=60,
-            finish_timeout_raises=True,
-        )
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or _WANDB_PROJECT,
             name=directory.name,
             dir=directory,
             config={name: str(text) for name, text in facts.items()},
-            settings=quiet,
+            settings=wandb.Settings(**_WANDB_SETTINGS),
         )
         self._ended = False
 
@@ -264,12 +252,11 @@ class WeightsAndBiases:
         self._run.finish(exit_code=0 if self._ended else 1)
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     library: str
     extra: str  # of pyproject.toml
     opener: OpenTracker
-    check: Callable[[], None] = lambda: None  # raises where what it needs is not there
+    check: Callable[[], None] = lambda: None  # raises if what it needs is not there
 
 
 TRACKERS = {
@@ -280,7 +267,7 @@ TRACKERS = {
 
 
 def find_tracker(name: str) -> OpenTracker:
-    """The tracker of that name, its library and its server checked before the run begins."""
+    """Return the tracker of that name, its library and its server checked before the run begins."""
     if name not in TRACKERS:
         raise UserError(f"--track {name} is not a tracker I know; use {', '.join(TRACKERS)}.")
     known = TRACKERS[name]
@@ -289,35 +276,36 @@ def find_tracker(name: str) -> OpenTracker:
             f"--track {name} needs {known.library}; pip install 'gossamer[{known.extra}]' brings it."
         )
     known.check()
-    return lambda directory, facts: Unhurt(name, lambda: known.opener(directory, facts))
+    return lambda directory, facts: SafeTracker(name, lambda: known.opener(directory, facts))
 
 
-class Unhurt:
-    """A tracker whose failure is a sentence: the run goes on without it."""
+class SafeTracker:
+    """A tracker that is dropped with a sentence if it fails: the run continues without it."""
 
     def __init__(self, name: str, opener: Callable[[], Tracker]):
-        self._name, self._trackers = name, list[Tracker]()  # one, or none after it failed
-        self._try(lambda: self._trackers.append(opener()))
+        self._name = name
+        self._tracker: Tracker | None = self._try(opener)
 
     def metrics(self, row: dict[str, Any]) -> None:
-        for tracker in self._trackers[:]:
-            self._try(partial(tracker.metrics, row))
+        self._call("metrics", row)
 
     def end(self, facts: dict[str, str]) -> None:
-        for tracker in self._trackers[:]:
-            self._try(partial(tracker.end, facts))
+        self._call("end", facts)
 
     def close(self) -> None:
-        for tracker in self._trackers[:]:
-            self._try(tracker.close)
+        self._call("close")
 
-    def _try(self, action: Callable[[], None]) -> None:
+    def _call(self, method: str, *arguments: Any) -> None:
+        if self._tracker is not None:
+            self._try(lambda: getattr(self._tracker, method)(*arguments))
+
+    def _try(self, action: Callable[[], Any]) -> Any:
         try:
-            action()
+            return action()
         except Exception as error:  # whatever a tracker's library may raise
-            self._trackers.clear()
+            self._tracker = None
             print(
-                f"gossamer: --track {self._name} failed ({type(error).__name__}); the run goes on without it, and all "
-                "figures are in its directory.",
+                f"gossamer: --track {self._name} failed ({type(error).__name__}); the run continues without it, and "
+                "all figures are in its directory.",
                 file=sys.stderr,
             )

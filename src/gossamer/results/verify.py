@@ -122,12 +122,9 @@ def verify_files(run: Path, anchor: str | None = None) -> Verdict:
             return Verdict(certified=False, unsigned_because=why, anchored=anchored)
         certificate = read_certificate(run / "certificate.json")
         _check_end(run, manifest, certificate)
-        left = (
-            f"{KEY} is still there, and its holder can sign anything: remove it"
-            if _exists(run / KEY)
-            else None
-        )
-        return Verdict(True, signed=left is None, unsigned_because=left, anchored=anchored)
+        left = _exists(run / KEY)
+        reason = f"{KEY} is still there, and its holder can sign anything: remove it" if left else None
+        return Verdict(True, signed=not left, unsigned_because=reason, anchored=anchored)
 
 
 def check_beginning(run: Path, manifest: Mapping[str, Any]) -> None:
