@@ -668,7 +668,7 @@ def test_a_program_that_forgets_to_close_ends_quietly(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

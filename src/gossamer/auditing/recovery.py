@@ -207,11 +207,16 @@ RECOVERIES: dict[type, Callable[..., Recovery]] = {
 }
 
 
+# Where the gradients are recovered only under a condition.
+_EXACTLY: dict[type, Callable[[Any], bool]] = {
+    KM: lambda a: isinstance(a.penalty, Nothing),
+    DiNNO: lambda a: a.optimiser != "adam",
+}
+
+
 def reads_exactly(algorithm: Any) -> bool:
     """Are the gradients recovered exactly, not mixed with values of other nodes?"""
-    if isinstance(algorithm, KM):
-        return isinstance(algorithm.penalty, Nothing)
-    return not (isinstance(algorithm, DiNNO) and algorithm.optimiser == "adam")
+    return type(algorithm) not in _EXACTLY or _EXACTLY[type(algorithm)](algorithm)
 
 
 class MessageReader:
