@@ -125,14 +125,9 @@ class OperatorMethod(Method):
             "privacy.centre": config.privacy.centre is not None,
             "data.class_weights": config.data.class_weights is not None,
         }
+        problem = f"is for gradients, and {takes}, record by record"
         for key, wrong in unfit.items():
-            yield (
-                wrong,
-                key,
-                None,
-                f"is for gradients, and {takes}, record by record",
-                f"leave it out, or {remedy}",
-            )
+            yield wrong, key, None, problem, f"leave it out, or {remedy}"
         problem = "takes resolvents of the loss, which linear models have here"
         linear = f"set model.kind = 'linear' and loss.kind, or {remedy}"
         yield named is None, "algorithm.operator", operator, problem, linear
@@ -151,16 +146,8 @@ class OperatorMethod(Method):
         """The exchange with noise on the messages, if they are to carry it."""
         if not self.noise_on_messages:
             return plain
-        return NoisyMessages(
-            plain,
-            noise=parts.noise,
-            scale=parts.message_scale,
-            stream=stream(),
-            book=book,
-            nodes=parts.nodes,
-            adjacency=parts.plan.privacy.adjacency,
-            start=start,
-        )
+        scale, adjacency = parts.message_scale, parts.plan.privacy.adjacency
+        return NoisyMessages(plain, parts.noise, scale, stream(), book, list(parts.nodes), adjacency, start)
 
     def finish(self, exchange: Any, dimension: int) -> None:
         if self.noise_on_messages:
@@ -193,55 +180,49 @@ class Theorem1:
         return sigma, bound / sigma
 
 
+@dataclass
 class NoisyMessages:
     """mix(t, x) = W x̃, x̃ = x + noise: an exchange around an exchange. One event per node and message."""
 
-    def __init__(
-        self,
-        exchange: CountingExchange,
-        *,
-        noise: Mechanism,
-        scale: Tensor,
-        stream: Stream,
-        book: Book,
-        nodes: Sequence[int],
-        adjacency: str,
-        start: int = 0,
-    ):
-        self._exchange, self._noise, self._scale = exchange, noise, scale
-        self._stream, self._book, self._nodes = stream, book, list(nodes)
-        self._part = Participation("full", 1.0, adjacency)
-        self._everyone = torch.ones(len(self._nodes), dtype=torch.bool)
-        self._sent = start  # messages on file: a run that goes on draws no noise twice
+    exchange: CountingExchange
+    noise: Mechanism
+    scale: Tensor
+    stream: Stream
+    book: Book
+    nodes: Sequence[int]
+    adjacency: str
+    sent: int = 0  # messages on file: a run that is resumed draws no noise twice
 
     @property
     def bytes_sent(self) -> int:
-        return self._exchange.bytes_sent
+        return self.exchange.bytes_sent
 
     @bytes_sent.setter
     def bytes_sent(self, count: int) -> None:
-        self._exchange.bytes_sent = count
+        self.exchange.bytes_sent = count
+
+    @property
+    def _part(self) -> Participation:
+        return Participation("full", 1.0, self.adjacency)
 
     def __call__(self, t: int, x: Tensor) -> Any:
-        k, self._sent = self._sent, self._sent + 1
+        k, self.sent = self.sent, self.sent + 1
         alike: dict[Release, list[int]] = {}
-        for i, node in enumerate(self._nodes):
-            release = self._noise.release(
-                i, float(self._scale[i]), 1.0, x.shape[1], self._part, enforced=False
-            )
+        for i, node in enumerate(self.nodes):
+            scale = float(self.scale[i])
+            release = self.noise.release(i, scale, 1.0, x.shape[1], self._part, enforced=False)
             alike.setdefault(release, []).append(node)
-        self._book.write([(nodes, Event(draw=k, release=release)) for release, nodes in alike.items()])
-        sent = x.clone()
-        unit = torch.ones_like(self._scale)
-        self._noise.add(
-            self._stream, self._nodes, k, sent, multiplier=self._scale, bound=unit, active=self._everyone
+        self.book.write([(nodes, Event(draw=k, release=release)) for release, nodes in alike.items()])
+        message, unit = x.clone(), torch.ones_like(self.scale)
+        self.noise.add(
+            self.stream, self.nodes, k, message, multiplier=self.scale, bound=unit, active=unit > 0
         )
-        return self._exchange(t, sent)
+        return self.exchange(t, message)
 
     def publish(self, dimension: int) -> None:
         """Line 11: the last iterates are given out as they are, without noise."""
         plain = Silent().release(0.0, float("inf"), dimension, self._part, float("inf"))
-        self._book.write([(self._nodes, Event(draw=self._sent, release=plain))])
+        self.book.write([(self.nodes, Event(draw=self.sent, release=plain))])
 
 
 class Unreleased:

@@ -125,15 +125,10 @@ def refusals(config: RunConfig, classes: int | None) -> Iterator[Row]:
     options, privacy, noisy = config.algorithm, config.privacy, config.privacy.noise.kind.adds
     kind, sampling, clip = ("algorithm.kind", options.kind), privacy.sampling, privacy.clip
     unfit = f"does not fit algorithm.kind = {options.kind!r}"
-    wrapped = (
-        options.momentum
-        or options.mixes != 1
-        or options.tail_average
-        or options.final_gossip
-        or privacy.centre
-    )
+    wrapped = any(getattr(options, name) for name in ("momentum", "tail_average", "final_gossip"))
+    problem = "has no rounds of gossip to put wrappers around"
     remedy = "leave out algorithm.momentum, .mixes, .tail_average, .final_gossip and privacy.centre"
-    yield bool(wrapped), *kind, "has no rounds of gossip to put wrappers around", remedy
+    yield bool(wrapped or options.mixes != 1 or privacy.centre), *kind, problem, remedy
     for key, allowed in _NEEDED.items():
         value = attrgetter(key)(config)
         yield value not in allowed, key, value, unfit, f"use {' or '.join(map(repr, allowed))}"
