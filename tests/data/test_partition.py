@@ -196,7 +196,7 @@ def test_a_partition_that_breaks_its_word_is_refused():
         def split(self, labels, nodes, rng, owner):
             return [np.array([0, 1])] * nodes
 
-    with pytest.raises(UserError, match="put a record on more nodes than the 1 it states"):
+    with pytest.raises(UserError, match="put a record on more than 1 nodes"):
         split(Careless(), labels=np.zeros(4, int), nodes=2, rng=np.random.default_rng(0))
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from gossamer.data.load import datasets, get, load
+from gossamer.data.origins import recorded
 from gossamer.data.partition import LabelSplit, split
 from gossamer.data.public import COVERTYPE_RANGES, FashionMnist, Mnist
-from gossamer.data.sources import recorded
 
 FOLDER = Path(os.environ.get("GOSSAMER_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 SETS = {

@@ -7,23 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data.load import load, rand_hie
-from gossamer.data.sources import CheckedCopy
+from gossamer.data import public
+from gossamer.data.load import load
+from gossamer.data.origins import CheckedCopy
 
-ROW = dict.fromkeys(rand_hie.NAMES, "0")
+ROW = dict.fromkeys(public.HIE_NAMES, "0")
 
 
 def written(path: Path, *rows: dict[str, str]) -> Path:
-    lines = [",".join(rand_hie.NAMES), *(",".join({**ROW, **row}.values()) for row in rows)]
+    lines = [",".join(public.HIE_NAMES), *(",".join({**ROW, **row}.values()) for row in rows)]
     path.write_text("\n".join(lines) + "\n", encoding="ascii")
     return path
 
 
 def test_a_table_becomes_whole_numbers(tmp_path: Path) -> None:
-    raw = rand_hie.table(written(tmp_path / "t.csv", {"xage": "0.0136893", "ghindx": ""}, {"mdvis": "7"}))
+    raw = public.hie_table(written(tmp_path / "t.csv", {"xage": "0.0136893", "ghindx": ""}, {"mdvis": "7"}))
     assert raw["y_train"].tolist() == [0, 7]
-    assert raw["x_train"][0, rand_hie.NAMES.index("xage")] == 136893
-    assert raw["x_train"][0, rand_hie.NAMES.index("ghindx")] == np.iinfo(np.int64).min
+    assert raw["x_train"][0, public.HIE_NAMES.index("xage")] == 136893
+    assert raw["x_train"][0, public.HIE_NAMES.index("ghindx")] == np.iinfo(np.int64).min
 
 
 def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,9 +33,9 @@ def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for i in range(30)
     ]
     rows[4]["ghindx"] = ""
-    table = rand_hie.table(written(tmp_path / "t.csv", *rows))
-    monkeypatch.setattr(rand_hie.RandHie, "published", lambda self, _: CheckedCopy(table, "", "", None))
-    data = rand_hie.RandHie().read(None, 0)
+    table = public.hie_table(written(tmp_path / "t.csv", *rows))
+    monkeypatch.setattr(public.RandHie, "published", lambda self, _: CheckedCopy(table, "", "", None))
+    data = public.RandHie().read(None, 0)
     assert data.person is not None
     assert data.owner is not None
     assert len(data.y_train) == 24  # eight of ten persons
@@ -46,28 +47,28 @@ def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert both[:, at["coins=25"]].tolist() == [1] * 30
     assert both[:, at["num"]].tolist() == [0.5] * 30
     assert both[:, at["ghindx missing"]].sum() == 1
-    visits = rand_hie.RandHie(outcome="visits").read(None, 0)
+    visits = public.RandHie(outcome="visits").read(None, 0)
     assert sorted([*visits.y_train, *visits.y_test]) == sorted([i % 5 for i in range(30)])
     assert visits.classes is None
 
 
-@pytest.mark.parametrize("text", ["a,b\n1,2\n", ",".join(rand_hie.NAMES) + "\n1,2\n"])
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", ",".join(public.HIE_NAMES) + "\n1,2\n"])
 def test_another_table_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match="its "):
-        rand_hie.table(tmp_path / "t.csv")
+        public.hie_table(tmp_path / "t.csv")
 
 
 @pytest.mark.data
 def test_the_published_counts() -> None:
     """Of statsmodels' description and of Cameron and Trivedi, Microeconometrics, chapter 16."""
     data = load("rand-hie")
-    assert (len(data.y_train), len(data.y_test)) == rand_hie.RandHie.facts.rows
+    assert (len(data.y_train), len(data.y_test)) == public.RandHie.facts.rows
     assert len(data.y_train) + len(data.y_test) == 20_190
     assert data.person is not None
     assert data.owner is not None
     assert len(np.unique(data.person)) == 5_912 - 5_912 // 5
-    assert data.x_train.shape[1] == len(data.columns) == len(rand_hie.NUMBERS)
+    assert data.x_train.shape[1] == len(data.columns) == len(public.HIE_NUMBERS)
     visits = load("rand-hie", outcome="visits")
     assert np.concatenate([visits.y_train, visits.y_test]).mean() == pytest.approx(2.860426, abs=1e-6)
     for person in np.unique(data.person)[:50]:

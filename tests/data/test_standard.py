@@ -46,5 +46,5 @@ def test_numbers_that_do_not_go_together_are_refused(wrong: dict[str, object]) -
 
 
 def test_records_that_are_too_short_are_refused() -> None:
-    with pytest.raises(UserError, match="column 2 does not fit records of 2 numbers"):
+    with pytest.raises(UserError, match="column 2 does not fit 2 numbers"):
         STANDARD.applied(np.zeros((4, 2), np.float32))

@@ -89,5 +89,5 @@ def test_of_declared_columns_those_with_a_range_are_meant(table: dict[str, Any])
 
 def test_places_in_a_table_have_no_columns() -> None:
     source = datasets.parse({"kind": "dirac", "dense": False, "standardise": {"kind": "moments"}})
-    with pytest.raises(UserError, match="places in a table"):
+    with pytest.raises(UserError, match="for records with columns"):
         source.load()

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from gossamer.data import tables as arrow
 from gossamer.data.arrays import MOST_COLUMNS
-from gossamer.data.columns import Schema, encoded
+from gossamer.data.columns import Schema, encode_into
 from gossamer.data.load import load
 from gossamer.data.tables import (
     CsvTable,
@@ -45,14 +45,14 @@ def test_words_of_declared_columns_are_not_taken_for_nothing(tmp_path: Path) -> 
     path = tmp_path / "t.csv"
     path.write_text(CSV)
     found, beside = CsvTable(path).encode(SCHEMA, ["extra"])
-    assert sorted(beside) == ["age", "extra", "ill", "plan"]
+    assert beside.column_names == ["extra"]
     np.testing.assert_array_equal(found, np.float32([[0.2, 0, 1, 0, 1], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1]]))
 
 
 def test_what_is_beside_them_still_has_gaps(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("age,plan,ill,label\n1,EU,no,a\n2,EU,no,\n3,EU,no,NA\n")
-    assert CsvTable(path).read([*SCHEMA, "label"], SCHEMA)["label"].null_count == 2
+    assert next(CsvTable(path).batches([*SCHEMA, "label"], SCHEMA))["label"].null_count == 2
 
 
 def test_parts_of_a_parquet_file_make_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,10 +67,9 @@ def test_parts_of_a_parquet_file_make_the_whole(tmp_path: Path, monkeypatch: pyt
     )
     path = tmp_path / "t.parquet"
     parquet.write_table(table, path, row_group_size=300)
-    whole = encoded("t", SCHEMA, {name: table.column(name) for name in SCHEMA})
+    whole = encode_into("t", SCHEMA, table, np.zeros((rows, 5), np.float32))
     monkeypatch.setattr(arrow, "BATCH", 77)
     np.testing.assert_array_equal(ParquetTable(path).encode(SCHEMA)[0], whole)
-    assert list(ParquetTable(path).read(["age"])) == ["age"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,10 @@ def test_parts_of_a_parquet_file_make_the_whole(tmp_path: Path, monkeypatch: pyt
 def test_a_line_that_cannot_be_read_is_not_quoted(tmp_path: Path, text: str, wrong: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
-    for read in (lambda: CsvTable(path).encode(SCHEMA), lambda: CsvTable(path).read(CsvTable(path).names)):
+    for read in (
+        lambda: CsvTable(path).encode(SCHEMA),
+        lambda: next(CsvTable(path).batches(CsvTable(path).names)),
+    ):
         with pytest.raises(UserError) as refused:
             read()
         assert wrong in str(refused.value)
@@ -223,7 +225,7 @@ def test_an_npz_that_promises_more_than_it_holds_allocates_nothing(tmp_path):
     ):
         load_npz(path)
     np.savez(path, x=np.zeros((3, 0)), y=np.zeros(3))
-    with pytest.raises(UserError, match="give at least one number per record"):
+    with pytest.raises(UserError, match="at least one number per record"):
         load("npz", path=str(path))
 
 

@@ -9,16 +9,15 @@ import pytest
 import torch
 from tests.support.weights import Registry, as_file, expected_shapes, published, random_weights
 
-from gossamer.data import weights
-from gossamer.data.fetch import FetchError
 from gossamer.data.load import get
+from gossamer.data.origins import WEIGHTS, FetchError
 from gossamer.errors import UserError
 
 NAME = "efficientnet-lite0"
 
 
 def find(data_dir: Path | None = None) -> tuple[bytes, Path | None]:
-    found = weights.KNOWN[NAME].find(data_dir)
+    found = WEIGHTS[NAME].find(data_dir)
     return found.content, found.path
 
 
@@ -73,7 +72,7 @@ def test_the_users_folder_comes_first_and_is_checked(monkeypatch: pytest.MonkeyP
     assert find(mine)[1] == mine / entry.file
     assert get(NAME, data_dir=mine) == tmp_path / "cache" / entry.file
     (mine / entry.file).write_bytes(b"tensorz")
-    with pytest.raises(UserError, match=r"is refused, sha256 .* instead of .*; replace or remove it"):
+    with pytest.raises(UserError, match=r"is refused, sha256 .* instead of .*; replace it"):
         find(mine)
     assert registry.visits == 0
 
@@ -85,7 +84,7 @@ def test_a_damaged_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         (folder / "package.whl").write_bytes(b"PK\x03\x04")
         return folder / "package.whl"
 
-    monkeypatch.setattr("gossamer.data.fetch._only_file", broken)
+    monkeypatch.setattr("gossamer.data.origins._only_file", broken)
     with pytest.raises(UserError, match=r"the file is damaged"):
         find()
 
@@ -100,32 +99,36 @@ class Ran:
         return (Path.touch, (self.mark,))
 
 
-def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+def test_code_in_a_file_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     content = as_file({"_conv_stem.weight": Ran(tmp_path / "ran")})  # type: ignore[dict-item]
+    entry = published(monkeypatch, content)
+    (tmp_path / entry.file).write_bytes(content)
     with pytest.raises(pickle.UnpicklingError):
-        weights.tensors(content)
+        entry.tensors(tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
-def test_tensors_come_back_as_they_are() -> None:
+def test_tensors_come_back_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = random_weights()
-    found = weights.tensors(as_file(made))
+    entry = published(monkeypatch, as_file(made))
+    (tmp_path / entry.file).write_bytes(as_file(made))
+    found = entry.tensors(tmp_path)
     assert found.keys() == made.keys()
     assert all(torch.equal(found[name], made[name]) for name in made)
 
 
 def test_a_statement_has_source_licence_checksum_and_what_they_saw() -> None:
-    for entry in weights.KNOWN.values():
+    for entry in WEIGHTS.values():
         said = entry.statement()
         for part in (entry.package, entry.version, entry.licence, entry.digest[:12], "ImageNet", "CIFAR-10"):
             assert part in said
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", weights.KNOWN)
+@pytest.mark.parametrize("name", WEIGHTS)
 def test_the_published_files_fit_their_networks(name: str) -> None:
-    entry = weights.KNOWN[name]
-    found = weights.tensors(entry.find().content)
+    entry = WEIGHTS[name]
+    found = entry.tensors(None)
     shapes = expected_shapes(entry.width, entry.depth)
     assert {k: tuple(v.shape) for k, v in found.items() if k in shapes} == shapes
     rest = {k for k in found.keys() - shapes.keys() if not k.endswith("num_batches_tracked")}

@@ -13,8 +13,8 @@ import pytest
 from tests.support.tables import TINY
 
 from gossamer.config import recipes
+from gossamer.data.origins import Origin
 from gossamer.data.public import FashionMnist
-from gossamer.data.sources import Origin
 from gossamer.errors import UserError
 from gossamer.studies import papers
 from gossamer.studies.papers import names, titles

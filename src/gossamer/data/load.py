@@ -6,22 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.data import memory, own, public
-
-# isort: split
-from gossamer.data import adult, rand_hie, synthetic  # after the images: this is the order of the listings
+from gossamer.data import own, public, synthetic  # in the order of the listings
 from gossamer.data.dataset import Dataset
-from gossamer.data.fetch import cache_dir
+from gossamer.data.origins import WEIGHTS, Origin, cache_dir, user_folder
 from gossamer.data.source import Facts, Source, datasets
-from gossamer.data.sources import Origin, user_folder
-from gossamer.data.weights import KNOWN
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 
-__all__ = [
-    "Facts", "SetInfo", "Source", "adult", "catalogue", "datasets", "get", "load", "memory", "own", "public",
-    "rand_hie", "synthetic",
-]  # fmt: skip
+__all__ = ["Facts", "SetInfo", "Source", "catalogue", "datasets", "get", "load", "own", "public", "synthetic"]
 
 
 @dataclass(frozen=True)
@@ -55,20 +47,20 @@ def _info(name: str, kind: type[Source], places: list[Path]) -> SetInfo:
         return SetInfo(name, None, None, None, ("generated",), True)
     if origin is None:
         return SetInfo(name, facts.rows, facts.shape, facts.classes, ("scikit-learn",), True)
-    names = ("folder", *(["Debian package"] if origin.system else []), *(r.name for r in origin.remotes))
-    available = any(any(origin.files_in(place)) for place in places) or bool(origin.system_folders())
+    names = ("folder", *(remote.name for remote in origin.remotes))
+    available = any(any(origin.files_in(place)) for place in places)
     return SetInfo(name, facts.rows, facts.shape, facts.classes, names, available)
 
 
 def get(name: str, *, data_dir: Path | None = None) -> Path:
     """Bring a public set, or public weights, into the cache and return the file's path there."""
     kind = datasets.kinds.get(name)
-    origin: Origin | None = KNOWN.get(name) or getattr(kind, "origin", None)
+    origin: Origin | None = WEIGHTS.get(name) or getattr(kind, "origin", None)
     if kind is not None and origin is None:
         how = "needs a file of your own" if kind.own else "comes with the program"
         raise UserError(f"{name} {how}: there is nothing to get; use it with data.kind = {name!r}.")
     if origin is None:
-        known = [*(name for name, kind in datasets.kinds.items() if kind.origin), *KNOWN]
+        known = [*(name for name, kind in datasets.kinds.items() if kind.origin), *WEIGHTS]
         raise UserError(
             f"{name!r} is not a data set I know; to get there are {', '.join(known)}{ending(name, known)}"
         )
@@ -78,6 +70,4 @@ def get(name: str, *, data_dir: Path | None = None) -> Path:
     try:
         return origin.store(copy)
     except OSError as error:
-        raise UserError(
-            f"{name} could not be kept in the cache folder {cache_dir()}: {error.strerror}"
-        ) from error
+        raise UserError(f"{name} could not be kept in the cache {cache_dir()}: {error.strerror}") from error

@@ -1,9 +1,14 @@
-"""The user's own records in files: CSV, Parquet or npz, one file or one for each node."""
+"""The user's own records: in CSV, Parquet or npz files, one or one for each node, or passed in Python.
+
+They are private, and what is private about them is declared, not read off. Of records passed in Python (arrays,
+tensors, a pandas or polars frame, a torch Dataset) nothing is written down: the configuration says that there were such
+records, and resuming the run needs them passed again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,20 +21,25 @@ from gossamer.data.dataset import Dataset, digest
 from gossamer.data.source import Source, datasets
 from gossamer.data.tables import (
     CsvTable,
+    FrameTable,
+    Named,
     ParquetTable,
     Records,
     Roles,
+    array_of,
     class_numbers,
     existing,
     from_arrays,
+    is_frame,
     known_labels,
     load_npz,
     names_of,
     open_table,
+    same_index,
     targets_of,
     yes_or_no,
 )
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 
 PLACE = "{node}"
 BUDGET = "budget.jsonl"
@@ -41,18 +51,14 @@ class OwnRecords(Source):
 
     task: Annotated[
         Literal["classification", "regression", "multi-label"] | None,
-        Field(
-            description="if not set: whole numbers, words and truth values are classes, other numbers targets; "
-            "multi-label: several labels of yes or no a record"
-        ),
+        "if not set: whole numbers, words and truth values are classes, other numbers targets; "
+        "multi-label: several labels of yes or no a record",
     ] = None
     classes: Annotated[
         Annotated[int, Field(ge=2, le=10**6)] | list[str | int | float | bool] | None,
-        Field(description="their number, labels being 0, 1, …, or the list of all labels; public"),
+        "their number, labels being 0, 1, …, or the list of all labels; public",
     ] = None
-    ranges: Annotated[
-        dict[str, list[float]] | None, Field(description="public [lo, hi] of a column, mapped to [0, 1]")
-    ] = None
+    ranges: Annotated[dict[str, list[float]] | None, "public [lo, hi] of a column, mapped to [0, 1]"] = None
 
     own: ClassVar[bool] = True
 
@@ -71,26 +77,23 @@ class OwnRecords(Source):
     def dataset(self, train: Records, held_out: Records | None) -> Dataset:
         """The records with their labels as classes, targets or 0 and 1, and declared ranges as [0, 1]."""
         test = train.first(0) if held_out is None else held_out
-        if test.x.shape[1:] != train.x.shape[1:]:
+        if (test.x.shape[1:], test.y.shape[1:]) != (train.x.shape[1:], train.y.shape[1:]):
             raise UserError(
-                f"data.test holds records of shape {test.x.shape[1:]}: it must be {train.x.shape[1:]} as in training"
-            )
-        if test.y.shape[1:] != train.y.shape[1:]:
-            raise UserError(
-                f"data.test has {test.y.shape[1:]} labels a record: it must be {train.y.shape[1:]}"
+                f"data.test holds records of shape {test.x.shape[1:]} with labels {test.y.shape[1:]}: it must be "
+                f"{train.x.shape[1:]} with {train.y.shape[1:]} as in training"
             )
         y_train, y_test, labels, classes = self._labels(train.y, test.y)
         note = "private records: the digest stays on the node"
         if classes is not None:
-            note += "; classes " + (
-                "declared" if self.classes is not None else "read off the training labels"
-            )
+            origin = "declared" if self.classes is not None else "read off the training labels"
+            note += f"; classes {origin}"
         parts = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
         if train.person is not None:  # a resumed run needs the same persons
             parts["person"] = train.person
         x_train, x_test = (
             to_ranges(x, train.columns, self.ranges) if self.ranges else x for x in (train.x, test.x)
         )
+        owner = None if train.owner is None else np.unique(train.owner, return_inverse=True)[1]
         return Dataset(
             name=self.kind,
             x_train=x_train,
@@ -99,9 +102,7 @@ class OwnRecords(Source):
             y_test=y_test,
             classes=classes,
             public_test=self.test_is_public,
-            owner=None
-            if train.owner is None
-            else np.unique(train.owner, return_inverse=True)[1].astype(np.int64),
+            owner=None if owner is None else owner.astype(np.int64),
             person=train.person,
             columns=tuple(train.columns),
             labels=train.labels if train.y.ndim == 2 else labels,
@@ -113,10 +114,7 @@ class OwnRecords(Source):
         """(training labels, those of the hold-out, the names of the classes, their number)."""
         task, classes = self.task, self.classes
         if (task == "regression" or train.ndim == 2) and classes is not None:
-            raise UserError(
-                f"data.classes is set and data.task = {task or 'multi-label'!r} has none: leave out the one that is "
-                "not meant"
-            )
+            raise UserError(f"data.classes is set and data.task = {task or 'multi-label'!r} has none")
         if train.ndim == 2:
             return yes_or_no(train, "data.label"), yes_or_no(test, "data.test"), (), None
         # Declared classes are classes also where a program wrote their numbers as 0.0 and 1.0.
@@ -132,24 +130,15 @@ class OwnRecords(Source):
 class OwnFile(OwnRecords):
     """Records of the user's own, in a file."""
 
-    path: Annotated[
-        str, Field(description="the file; {node} in it stands for the node's number: a file per node")
-    ]
-    owner: Annotated[
-        str | None, Field(description="the column, or array, whose values become the partition over nodes")
-    ] = None
+    path: Annotated[str, "the file; {node} in it stands for the node's number: a file per node"]
+    owner: Annotated[str | None, "the column, or array, whose values become the partition over nodes"] = None
     person: Annotated[
-        str | None,
-        Field(
-            description="the column, or array, that says whose a record is, and no feature; see privacy.unit"
-        ),
+        str | None, "the column, or array, that says whose a record is, and no feature; see privacy.unit"
     ] = None
-    test: Annotated[str | None, Field(description="a hold-out in a file of its own, declared public")] = None
+    test: Annotated[str | None, "a hold-out in a file of its own, declared public"] = None
     budget: Annotated[
         str | None,
-        Field(
-            description="where all runs on these records keep what they spend; budget.jsonl beside them if not set"
-        ),
+        "where all runs on these records keep what they spend; budget.jsonl beside them if not set",
     ] = None
 
     @property
@@ -202,23 +191,18 @@ class _Table(OwnFile):
 
     label: Annotated[
         str | Annotated[list[str], Field(min_length=1)],
-        Field(
-            description="the column to predict; a list: several of yes or no, which are 0 or 1, or true or false"
-        ),
+        "the column to predict; a list: several of yes or no, which are 0 or 1, or true or false",
     ]
     features: Annotated[
-        list[str] | None,
-        Field(description="the columns to predict from; all but label, owner and person if not set"),
+        list[str] | None, "the columns to predict from; all but label, owner and person if not set"
     ] = None
     columns: Columns = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.label, str) and self.task == "multi-label":
-            raise UserError("data.task = 'multi-label' needs a list of columns in data.label")
-        if not isinstance(self.label, str) and self.task not in (None, "multi-label"):
+        if isinstance(self.label, str) == (self.task == "multi-label") and self.task is not None:
             raise UserError(
-                f"data.label lists columns, which is data.task = 'multi-label', not {self.task!r}"
+                f"data.task = {self.task!r}: 'multi-label' alone needs a list of columns in data.label"
             )
         if len(set(names_of(self.label))) < len(names_of(self.label)):
             raise UserError(f"data.label = {self.label} names a column twice")
@@ -233,13 +217,7 @@ class _Table(OwnFile):
 
     @property
     def roles(self) -> Roles:
-        return Roles(
-            label=self.label,
-            features=self.features,
-            owner=self.owner,
-            person=self.person,
-            schema=self.columns,
-        )
+        return Roles(self.label, self.features, self.owner, self.person, self.columns)
 
     def _open(self, key: str, data_dir: Path | None) -> CsvTable | ParquetTable:
         return open_table(self.kind, existing(f"data.{key}", getattr(self, key), data_dir))
@@ -273,7 +251,7 @@ class _Table(OwnFile):
                 f"data.test = {self.test!r} has no column {listed(absent)}, which training has: columns are matched by "
                 f"name, and it has {listed(table.names)}"
             )
-        return table.records(Roles(label=self.label, features=features, schema=self.columns))
+        return table.records(Roles(self.label, features, schema=self.columns))
 
     def public_rows(self, data_dir: Path | None) -> Records | None:
         if self.test is not None:
@@ -299,10 +277,7 @@ class Parquet(_Table):
 
     mapped: Annotated[
         bool | None,
-        Field(
-            description="with columns: keep the numbers in a temporary file in place of memory; where memory is short "
-            "if not set"
-        ),
+        "with columns: keep the numbers in a temporary file in place of memory; where memory is short if not set",
     ] = None
 
     def __post_init__(self) -> None:
@@ -335,10 +310,8 @@ class Npz(OwnFile):
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         path = existing("data.path", self.path, data_dir)
         arrays = load_npz(path)
-        owner, person = (
-            None if name is None else (name, _pick(path.name, arrays, name))
-            for name in (self.owner, self.person)
-        )
+        names = (self.owner, self.person)
+        owner, person = (None if name is None else (name, _pick(path.name, arrays, name)) for name in names)
         train = self._records(path.name, arrays, "train").attach(path.name, owner, person)
         held_out = self.public_rows(data_dir)
         if held_out is None and "x_test" in arrays:
@@ -379,34 +352,283 @@ def load_nodes(
     undecided = [file for file in files.values() if isinstance(file, Parquet) and file.mapped is None]
     if is_large(sum(file.bytes_of_numbers(data_dir) for file in undecided)):
         files = {i: replace(file, mapped=True) if file in undecided else file for i, file in files.items()}
-    return join_nodes(
-        {i: file.with_features(names).load(data_dir, seed) for i, file in files.items()}, "data.path"
-    )
+    parts_by_node = {i: file.with_features(names).load(data_dir, seed) for i, file in files.items()}
+    return join_nodes(parts_by_node, "data.path")
 
 
 def join_nodes(parts: Mapping[int, Dataset], key: str) -> Dataset:
     """The data sets of several nodes as one; `owner` is the node, and the same person id the same person."""
     node, first = next(iter(parts.items()))
     for i, its in parts.items():
-        if its.x_train.shape[1:] != first.x_train.shape[1:] or its.columns != first.columns:
-            raise UserError(
-                f"{key} has other columns for node {i} than for node {node}; give all nodes the same."
+        same = its.x_train.shape[1:] == first.x_train.shape[1:] and its.columns == first.columns
+        if not same or its.labels != first.labels:  # class 0 would differ from node to node
+            what, remedy = (
+                ("labels", "declare all in data.classes") if same else ("columns", "give all the same")
             )
-        if its.labels != first.labels:  # class 0 would differ from node to node
-            raise UserError(
-                f"{key} has other labels for node {i} than for node {node}; declare all in data.classes."
-            )
+            raise UserError(f"{key} has other {what} for node {i} than for node {node}; {remedy}.")
     every = list(parts.values())
     persons = [its.person for its in every if its.person is not None]
+    sha256 = digest({"parts": np.array([its.provenance["sha256"] for its in every])})
     return replace(
         first,
         x_train=joined([its.x_train for its in every]),
         y_train=np.concatenate([its.y_train for its in every]),
-        provenance={
-            **first.provenance,
-            "sha256": digest({"parts": np.array([its.provenance["sha256"] for its in every])}),
-        },
+        provenance={**first.provenance, "sha256": sha256},
         test_shares_rows=any(its.test_shares_rows for its in every),
         owner=np.repeat(np.array([*parts], np.int64), [len(its.y_train) for its in every]),
         person=np.concatenate(persons) if len(persons) == len(every) else None,
     )
+
+
+@datasets.register("memory")
+@dataclass(frozen=True, kw_only=True)
+class Memory(OwnRecords):
+    """Records handed over in Python: gossamer.run(..., data=(x, y)), see gossamer.Data."""
+
+    by_node: Annotated[bool, "were each node's records handed over apart?"] = False
+    owners: Annotated[bool, "did they come with a word on which node holds each?"] = False
+    whose: Annotated[bool, "did they come with a word on whose each is?"] = False
+    test: Annotated[bool, "was a hold-out handed over with them? It is public then"] = False
+    read_off: Annotated[
+        list[Literal["records", "classes", "targets"]],
+        "what was read off the records instead of declared: no ε covers it, the certificate says so",
+    ] = field(default_factory=list)
+    columns: Columns = None
+
+    @property
+    def schema(self) -> Mapping[str, Column] | None:
+        return self.columns
+
+    @property
+    def file_per_node(self) -> bool:
+        return self.by_node
+
+    @property
+    def one_lot(self) -> bool:
+        return not (self.by_node or self.owners)
+
+    @property
+    def test_is_public(self) -> bool:
+        return self.test
+
+    def read(self, data_dir: Path | None, seed: int) -> Dataset:
+        raise UserError("data.kind = 'memory' needs the records themselves: gossamer.run(..., data=(x, y)).")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Records to learn from, passed in Python.
+
+    records: (x, y) of arrays or tensors; a pandas or polars frame (with `label`); a torch Dataset of (x, y) pairs; or
+        each node's own: a list, or a dictionary by node, of any of these.
+    label: the column of a frame to predict, or a list of columns of yes or no; of arrays y is then (N, L), and task
+        "multi-label".
+    owners: which node holds each record: an array with one value a record, or a frame's column.
+    persons: whose each record is: an array with one value a record, or a frame's column; with records by node a
+        column, or a list or dictionary of arrays as the records are. For `privacy.unit = { column = … }`.
+    features: the columns of a frame to learn from; all others if not set.
+    test: a hold-out in the same form, declared public: figures on it may be shown.
+    classes, task, count, ranges, columns: `data.classes`, `data.task`, `data.records`, `data.ranges` and `data.columns`
+        of the configuration, which are public: what is private about the records is declared, not read off them.
+    """
+
+    records: Any
+    label: str | Sequence[str] | None = None
+    owners: Any = None
+    persons: Any = None
+    features: Sequence[str] | None = None
+    test: Any = None
+    classes: int | Sequence[Any] | None = None
+    task: Literal["classification", "regression", "multi-label"] | None = None
+    count: int | Sequence[int] | None = None
+    ranges: Mapping[str, Sequence[float]] | None = None
+    columns: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> Data:
+        return value if isinstance(value, cls) else cls(value)
+
+    @property
+    def nodes(self) -> int | None:
+        """The number of nodes, where each has its own records."""
+        return len(self.records) if self.by_node else None
+
+    @property
+    def by_node(self) -> bool:
+        return isinstance(self.records, list | dict)
+
+    @property
+    def _parts(self) -> list[Any]:
+        """The records of each node, or of all nodes as one part."""
+        if not self.by_node:
+            return [self.records]
+        return [*self.records.values()] if isinstance(self.records, dict) else self.records
+
+    def check(self) -> None:
+        """Refuse what is none of the forms above, before anything else is done with it."""
+        if self.by_node and not self.records:
+            raise UserError(f"data= is an empty {type(self.records).__name__}; give each node's records.")
+        for part in self._parts:
+            if not (is_frame(part) or _is_torch_dataset(part) or _is_pair(part)):
+                raise _no_form("data=", part)
+        if not any(map(is_frame, self._parts)):
+            for name, value in (("label", self.label), ("features", self.features)):
+                if value is not None:
+                    raise UserError(f"{name} = {short(value)} names columns; give a frame.")
+        labels = self.label if isinstance(self.label, list | tuple) else [self.label or ""]
+        if not all(isinstance(name, str) for name in labels):
+            raise UserError(f"label = {short(self.label)} must be a column's name, or a list of them.")
+        if isinstance(self.features, str):
+            raise UserError(f"features = {self.features!r} must be a list of columns, [{self.features!r}].")
+        for name, mapping in (("ranges", self.ranges), ("columns", self.columns)):
+            if not isinstance(mapping or {}, Mapping):
+                raise UserError(f"{name} = {short(mapping)} must be a dictionary by column.")
+        for pair in (self.ranges or {}).values():
+            if np.shape(pair) != (2,) or np.asarray(pair).dtype.kind not in "iuf":
+                raise UserError(f"ranges = {short(self.ranges)} must have [lo, hi] for a column.")
+
+    def check_nodes(self, nodes: int) -> None:
+        """A list has a part for each node; a dictionary those of nodes of the run, perhaps of this process only."""
+        for name, parts in (("data=", self.records), ("persons", self.persons if self.by_node else None)):
+            if isinstance(parts, list) and len(parts) != nodes:
+                raise UserError(f"{name} lists {len(parts)} nodes' records, and nodes = {nodes}.")
+            unknown = [key for key in parts if key not in range(nodes)] if isinstance(parts, dict) else []
+            if unknown:
+                raise UserError(f"{name} has records for node {unknown[0]!r}; nodes are 0 to {nodes - 1}.")
+
+    def table(self) -> dict[str, Any]:
+        """The table [data] of the configuration for these records."""
+        declared: dict[str, Any] = {
+            "classes": _plain(self.classes),
+            "task": self.task if self.label is None or isinstance(self.label, str) else "multi-label",
+            "records": _plain(self.count),
+            "ranges": None if self.ranges is None else {k: [*map(float, v)] for k, v in self.ranges.items()},
+            "columns": _plain(self.columns),
+        }
+        return {
+            "kind": "memory",
+            "by_node": self.by_node,
+            "owners": self.owners is not None,
+            **({"whose": True} if self.persons is not None else {}),
+            "test": self.test is not None,
+            **{key: value for key, value in declared.items() if value is not None},
+        }
+
+    def dataset(self, source: Memory, nodes: Sequence[int], data_dir: Path | None, seed: int) -> Dataset:
+        """The records of these nodes, or, where they came as one, of all."""
+        table = self.table()
+        for key in ("by_node", "owners", "whose", "test"):  # the partition of a resumed run must not change
+            if table.get(key, False) != getattr(source, key):
+                raise UserError(f"data.{key}: pass records in the form that the run began with.")
+        held_out = None if self.test is None else self._hold_out(source)
+        if not self.by_node:
+            records = self._read(source, self.records, self.owners, self.persons)
+            return source.prepared(source.dataset(records, held_out), data_dir, seed)
+        if self.owners is not None:
+            raise UserError("data= has each node's records apart, and owners besides; give one of the two.")
+        parts = {}
+        for i in nodes:
+            column = self.persons is None or isinstance(self.persons, str)
+            persons = self.persons if column else _of_node("persons=", self.persons, i)
+            records = self._read(source, _of_node("data=", self.records, i), None, persons)
+            parts[i] = source.dataset(records, held_out)
+        return source.prepared(join_nodes(parts, "data="), data_dir, seed)
+
+    def _hold_out(self, source: Memory) -> Records:
+        """The rows of `test`; the columns of a frame are matched by name."""
+        features, first = self.features, self._parts[0]
+        if features is None and is_frame(first):
+            named = (*names_of(self.label), *(n for n in (self.owners, self.persons) if isinstance(n, str)))
+            features = [str(name) for name in first.columns if str(name) not in named]
+        return replace(self, features=features)._read(source, self.test, None, None, "test=")
+
+    def _read(self, source: Memory, records: Any, owners: Any, persons: Any, where: str = "data=") -> Records:
+        frame = is_frame(records)
+        columns = [value if frame and isinstance(value, str) else None for value in (owners, persons)]
+        arrays = [
+            None if value is None or column else _by_row(name, value, where, records)
+            for name, value, column in zip(("owners", "persons"), (owners, persons), columns, strict=True)
+        ]
+        if not frame:
+            return self._arrays(source, records, where).attach(where, *arrays)
+        if self.label is None:
+            raise UserError("data= is a frame; name the column to predict: gossamer.Data(frame, label=…).")
+        if source.schema is not None and self.features is not None and where == "data=":
+            raise UserError("features= is what columns= declares by name; leave out one of the two.")
+        owner, person = columns
+        roles = Roles(self.label, self.features, owner, person, source.schema)
+        return FrameTable(records, where).records(roles).attach(where, *arrays)
+
+    def _arrays(self, source: Memory, records: Any, where: str) -> Records:
+        if source.schema is not None:
+            raise UserError("data.columns declares columns by name, and data= has none; give a frame.")
+        pair = _pairs(records) if _is_torch_dataset(records) else records
+        if not _is_pair(pair):
+            raise _no_form(where, records)
+        same_index("y", pair[1], "x", pair[0])
+        x, y = (_array(f"{where}: {name}", value) for name, value in zip("xy", pair, strict=True))
+        return from_arrays(where, x, y, several=source.multi_label)
+
+
+def _of_node(key: str, parts: Any, node: int) -> Any:
+    try:
+        return parts[node]
+    except (KeyError, IndexError, TypeError):
+        raise UserError(f"{key} has no records for node {node}; give those of every node.") from None
+
+
+def _by_row(name: str, value: Any, where: str, records: Any) -> Named:
+    """One value for each record, in their order."""
+    if isinstance(value, str):
+        raise UserError(f"{name} = {value!r} names a column, and {where} has none; give an array.")
+    same_index(name, value, where, records[0] if _is_pair(records) else records)
+    return name, _array(name, value)
+
+
+def _plain(value: Any) -> Any:
+    """As a configuration holds it: numpy's numbers and arrays are Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
+def _no_form(name: str, value: Any) -> UserError:
+    return UserError(
+        f"{name} is of type {type(value).__name__}; give (x, y), a frame with its label, gossamer.Data(frame, "
+        "label=…), a torch Dataset, or a list of these, one for each node."
+    )
+
+
+def _array(name: str, value: Any) -> Array:
+    array = array_of(name, value)
+    words = array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat)
+    return array.astype(np.str_) if words else array  # as pandas keeps them
+
+
+def _is_torch_dataset(value: Any) -> bool:
+    from torch.utils.data import Dataset as TorchDataset
+    from torch.utils.data import IterableDataset
+
+    if isinstance(value, IterableDataset):
+        raise UserError("data= is an IterableDataset, whose records have no number; give one with a length.")
+    return isinstance(value, TorchDataset)
+
+
+def _pairs(dataset: Any) -> tuple[Array, Array]:
+    """Every record once: what a dataset draws at random stays as it was drawn here."""
+    try:
+        pairs = [dataset[i] for i in range(len(dataset))]
+        columns = zip(*pairs, strict=True)
+        x, y = (np.stack([_array("data=", one) for one in part]) for part in columns)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"data= is a Dataset without pairs (x, y) of one shape: {reason}") from error
+    return x, y

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from gossamer.data.arrays import at_most
 from gossamer.errors import UserError
@@ -54,9 +53,7 @@ def split(
     pieces = [np.sort(rows).astype(np.int64) for rows in part.split(np.asarray(labels), nodes, rng, owner)]
     copies, most = np.bincount(np.concatenate(pieces)).max(initial=0), part.most_copies(nodes)
     if copies > most:  # every price rests on it
-        raise UserError(
-            f"{PREFIX}.kind = {part.kind!r} put a record on more nodes than the {most} it states."
-        )
+        raise UserError(f"{PREFIX}.kind = {part.kind!r} put a record on more than {most} nodes.")
     return pieces
 
 
@@ -80,7 +77,7 @@ class LabelSplit(Partition):
     from the number of classes on are home to none and have only their even share, so t = 1 is refused.
     """
 
-    t: Annotated[Fraction, Field(description="share of a class that stays on its home node")]
+    t: Annotated[Fraction, "share of a class that stays on its home node"]
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         _enough(labels, nodes)
@@ -110,8 +107,8 @@ class Dirichlet(Partition):
     A node that ends below `min_size` gets records of the largest node, which always ends, unlike redrawing.
     """
 
-    alpha: Annotated[Positive, Field(description="small: a class is on few nodes; large: even")]
-    min_size: Annotated[Count, Field(description="fewest records of a node")] = 1
+    alpha: Annotated[Positive, "small: a class is on few nodes; large: even"]
+    min_size: Annotated[Count, "fewest records of a node"] = 1
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         _enough(labels, nodes)
@@ -136,7 +133,7 @@ class Dirichlet(Partition):
 class Shards(Partition):
     """Sorted by label and cut into nodes × shards_per_node pieces, of which each node draws its share."""
 
-    shards_per_node: Annotated[Count, Field(description="pieces that a node draws")] = 2
+    shards_per_node: Annotated[Count, "pieces that a node draws"] = 2
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         _enough(labels, nodes)
@@ -155,14 +152,10 @@ class Owner(Partition):
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         if owner is None:
-            raise UserError(
-                f"{PREFIX}.kind = 'owner' needs records with owners: name their column in data.owner"
-            )
+            raise UserError(f"{PREFIX}.kind = 'owner' needs a column of owners in data.owner")
         ids, holder = np.unique(owner, return_inverse=True)
         if len(ids) != nodes:
-            raise UserError(
-                f"nodes = {nodes} must be {len(ids)}, the number of owners, for {PREFIX}.kind = 'owner'"
-            )
+            raise UserError(f"nodes = {nodes} must be {len(ids)}, the number of owners")
         return _gather(holder, nodes)
 
 
@@ -171,13 +164,13 @@ class Owner(Partition):
 class Sampled(Partition):
     """Each node draws its records without replacement from the whole set: nodes may share some."""
 
-    size: Annotated[Count | list[Count], Field(description="records of a node: one number, or one per node")]
-    copies: Annotated[
-        Count | None, Field(description="most nodes that may hold the same record; all, if not set")
-    ] = None
+    size: Annotated[Count | list[Count], "records of a node: one number, or one per node"]
+    copies: Annotated[Count | None, "most nodes that may hold the same record; all, if not set"] = None
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
-        sizes = _one_each("size", self.size if isinstance(self.size, list) else [self.size] * nodes, nodes)
+        sizes = self.size if isinstance(self.size, list) else [self.size] * nodes
+        if len(sizes) != nodes:
+            raise UserError(f"{PREFIX}.size = {sizes!r} must be a list of {nodes} sizes, one per node")
         for count in sizes:
             at_most(f"{PREFIX}.size", count, len(labels))
         if self.most_copies(nodes) == nodes:
@@ -203,27 +196,21 @@ class Sampled(Partition):
 class Sizes(Partition):
     """Disjoint random parts of the given sizes J_i; records beyond their sum stay unused."""
 
-    sizes: Annotated[list[Count], Field(description="records of each node")]
+    sizes: Annotated[list[Count], "records of each node"]
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         _enough(labels, nodes)
-        counts = _one_each("sizes", self.sizes, nodes)
+        counts = self.sizes
+        if len(counts) != nodes:
+            raise UserError(f"{PREFIX}.sizes = {counts!r} must be a list of {nodes} sizes, one per node")
         if sum(counts) > len(labels):
-            raise UserError(
-                f"{PREFIX}.sizes add up to {sum(counts)}: at most the {len(labels)} records can be handed out"
-            )
+            raise UserError(f"{PREFIX}.sizes add up to {sum(counts)}, of {len(labels)} records")
         return np.split(rng.permutation(len(labels))[: sum(counts)], np.cumsum(counts)[:-1])
 
 
 def _enough(labels: Labels, nodes: int) -> None:
     if len(labels) < nodes:
         raise UserError(f"nodes = {nodes} is more than the {len(labels)} records: give at least one per node")
-
-
-def _one_each(key: str, sizes: list[int], nodes: int) -> list[int]:
-    if len(sizes) != nodes:
-        raise UserError(f"{PREFIX}.{key} = {sizes!r} must be a list of {nodes} sizes, one per node")
-    return sizes
 
 
 def _proportions(rng: np.random.Generator, nodes: int, alpha: float) -> npt.NDArray[np.float64]:
@@ -240,9 +227,7 @@ def _proportions(rng: np.random.Generator, nodes: int, alpha: float) -> npt.NDAr
 def _by_class(kind: str, labels: Labels, rng: np.random.Generator) -> list[tuple[int, Indices]]:
     """The rows of every class in random order."""
     if labels.dtype.kind not in "iu":
-        raise UserError(
-            f"{PREFIX}.kind = {kind!r} needs class labels: choose even, sizes or sampled for regression"
-        )
+        raise UserError(f"{PREFIX}.kind = {kind!r} needs class labels: use even, sizes or sampled")
     shuffled = rng.permutation(len(labels))
     return [(int(label), shuffled[labels[shuffled] == label]) for label in np.unique(labels)]
 

@@ -21,9 +21,7 @@ def person_ids(ids: Array, column: str, table: str) -> Numbers:
     different, inverse = np.unique(ids, return_inverse=True)
     forms = [_normal_form(value) for value in different.tolist()]
     if None in forms:
-        raise UserError(
-            f"{table}: column {column!r} names nobody in some rows, which may be anybody's: fill or remove them"
-        )
+        raise UserError(f"{table}: column {column!r} names nobody in some rows: fill or remove them")
     known = np.array([_hash(b"", (form or "").encode(), signed=True) for form in forms], dtype=np.int64)
     return known[inverse.reshape(-1)]
 

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,15 +20,14 @@ from gossamer.data.arrays import (
     fit_components,
     gathered,
     listed,
-    one_of,
     project,
     scale_records,
     share_rows,
 )
 from gossamer.data.columns import Column, Numeric
 from gossamer.data.dataset import Dataset, Standard
+from gossamer.data.origins import CheckedCopy, Origin
 from gossamer.data.partition import Even, Partition, partitions
-from gossamer.data.sources import CheckedCopy, Origin
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
@@ -47,15 +47,11 @@ class Standardise:
 
     columns: Annotated[
         Annotated[list[str], Field(min_length=1)] | None,
-        Field(
-            description="the names of those that are meant; all with a range if not set. Fewer need less noise"
-        ),
+        "the names of those that are meant; all with a range if not set. Fewer need less noise",
     ] = None
     within: Annotated[
         Annotated[list[float], AfterValidator(_a_range)] | None,
-        Field(
-            description="public [lo, hi] of all of them, as they are then; if not set [0, 1], as declared ranges give"
-        ),
+        "public [lo, hi] of all of them, as they are then; if not set [0, 1], as declared ranges give",
     ] = None
 
     kind: ClassVar[str]
@@ -66,39 +62,30 @@ class Standardise:
         return low, high
 
     def places(self, source: Source, dataset: Dataset) -> tuple[int, ...]:
-        """Which numbers of a record they are."""
-        names = self._names(source, dataset)
-        if names is None:
+        """Which numbers of a record they are; of a table with declared columns, those with a range of numbers."""
+        names = self.columns
+        if source.schema is not None:
+            ranged = [n for n, c in source.schema.items() if isinstance(c, Numeric) and c.range is not None]
+            names = names or ranged
+            others = [name for name in names if name not in ranged]
+            if others or not ranged:
+                wrong = f"{listed(others)} is none of them" if others else "there is none; declare one"
+                raise UserError(f"data.standardise is for numeric columns with a range, and {wrong}")
+        elif names is None:
             return tuple(range(math.prod(dataset.x_train.shape[1:])))
         unknown = [name for name in names if name not in dataset.columns]
         if unknown or dataset.x_train.ndim != 2 or dataset.x_train.shape[1] != len(dataset.columns):
-            has = listed(list(dataset.columns)) if dataset.columns else "none with names"
+            there = listed(dataset.columns) or "none with names"
             raise UserError(
                 f"data.standardise.columns names {listed(unknown or names)}, which is no column of the records as they "
-                f"are then; there are {has}."
+                f"are then; there are {there}."
             )
         return tuple(dataset.columns.index(name) for name in names)
-
-    def _names(self, source: Source, dataset: Dataset) -> list[str] | None:
-        """Of a table with declared columns, those with a range of numbers; None: all there are."""
-        if source.schema is None:
-            return self.columns
-        ranged = [n for n, c in source.schema.items() if isinstance(c, Numeric) and c.range is not None]
-        others = [name for name in self.columns or [] if name not in ranged]
-        if others or not ranged:
-            raise UserError(
-                "data.standardise is for numeric columns with a range, however wide"
-                + (f", and {listed(others)} is none of them" if others else ", and there is none")
-                + "; declare one in data.columns, or leave it out."
-            )
-        return self.columns or ranged
 
     def check(self, source: Source, dataset: Dataset) -> None:
         """Refuse what cannot be standardised, before anything is released."""
         if dataset.x_train.ndim < 2:
-            raise UserError(
-                f"data.standardise is for records with columns, and data.kind = {source.kind!r} has places in a table."
-            )
+            raise UserError(f"data.standardise is for records with columns, not data.kind = {source.kind!r}.")
         if source.pca is not None and not source.private_components:
             raise UserError(
                 f"data.standardise does not go with data.pca_from = {source.pca_from!r}, whose components are of "
@@ -169,10 +156,7 @@ def first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
 def made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
     """Persons by a public rule; the user's own records have real ones."""
     if own:
-        raise UserError(
-            f"data.persons = {persons} makes persons up, and your own records have real ones; name their column in "
-            "privacy.unit.column"
-        )
+        raise UserError(f"data.persons = {persons} makes persons up; name your own in privacy.unit.column")
     at_most("data.persons", persons, len(dataset.y_train))
     return replace(dataset, person=np.arange(len(dataset.y_train)) % persons)
 
@@ -180,7 +164,7 @@ def made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
 def one_against_rest(dataset: Dataset, positive: int) -> Dataset:
     """Two classes: this label is 1, all others are 0."""
     if dataset.classes is None:
-        raise UserError(f"data.positive = {positive!r} needs labels of classes; these data have numbers")
+        raise UserError(f"data.positive = {positive!r} needs a set with classes")
     label = at_most("data.positive", positive, dataset.classes - 1, least=0)
     y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
     name = dataset.labels[label] if dataset.labels else label
@@ -211,67 +195,50 @@ def _known_steps(transform: list[Any]) -> list[Any]:
 class Source(ABC):
     """Where records come from. A new data set is a subclass with `read`, registered in `datasets`."""
 
-    partition: Annotated[Partition, partitions, Field(description="which node holds which records")] = field(
+    partition: Annotated[Partition, partitions, "which node holds which records"] = field(
         default_factory=Even
     )
     records: Annotated[
-        Count | list[Count] | None,
-        Field(description="the declared, public number of records of a node: one for all, or a list"),
+        Count | list[Count] | None, "the declared, public number of records of a node: one for all, or a list"
     ] = None
-    train_rows: Annotated[
-        Count | None, Field(description="so many training rows, after a seeded shuffle")
-    ] = None
+    train_rows: Annotated[Count | None, "so many training rows, after a seeded shuffle"] = None
     labels: Annotated[
-        Annotated[list[Label], Field(min_length=1)] | None,
-        Field(description="only the records of these classes"),
+        Annotated[list[Label], Field(min_length=1)] | None, "only the records of these classes"
     ] = None
-    positive: Annotated[Label | None, Field(description="two classes: this label against the rest")] = None
+    positive: Annotated[Label | None, "two classes: this label against the rest"] = None
     held_out: Annotated[
-        Count | None,
-        Field(description="so many training rows take the place of the test rows, to choose settings on"),
+        Count | None, "so many training rows take the place of the test rows, to choose settings on"
     ] = None
     persons: Annotated[
-        Count | None,
-        Field(description="made-up persons of a set that has none: row i is of person i modulo so many"),
+        Count | None, "made-up persons of a set that has none: row i is of person i modulo so many"
     ] = None
     transform: Annotated[
-        list[Any],
-        AfterValidator(_known_steps),
-        Field(description="fixed features, a list of steps: see docs/frontier.md"),
+        list[Any], AfterValidator(_known_steps), "fixed features, a list of steps: see docs/frontier.md"
     ] = field(default_factory=list)
-    pca: Annotated[Count | None, Field(description="so many principal components in place of the record")] = (
-        None
-    )
+    pca: Annotated[Count | None, "so many principal components in place of the record"] = None
     pca_from: Annotated[
         str,
-        Field(
-            description="what they are fitted on: a public set of the same width; private, the training records with "
-            "noise that privacy.preprocessing pays for; or train, the same without"
-        ),
+        "what they are fitted on: a public set of the same width; private, the training records with "
+        "noise that privacy.preprocessing pays for; or train, the same without",
     ] = "train"
     standardise: Annotated[
         Annotated[Standardise, standardisations] | None,
-        Field(
-            description="every column by its middle and spread, released with noise; see docs/preprocessing.md"
-        ),
+        "every column by its middle and spread, released with noise; see docs/preprocessing.md",
     ] = None
     class_weights: Annotated[
         Annotated[list[Positive], Field(min_length=2)] | Literal["private"] | None,
-        Field(
-            description="by what the loss of a record of each class is multiplied: a public list, or private, from "
-            "counts with noise that privacy.preprocessing pays for"
-        ),
+        "by what the loss of a record of each class is multiplied: a public list, or private, from "
+        "counts with noise that privacy.preprocessing pays for",
     ] = None
     most_weight: Annotated[
         float, Field(gt=1, le=1000, description="private weights lie between this and 1 over it")
     ] = 10.0
     scale: Annotated[
-        Literal["none", "unit-ball", "unit-sphere"],
-        Field(description="every record by itself: x / max(1, ‖x‖), or x / ‖x‖"),
+        Literal["none", "unit-ball", "unit-sphere"], "every record by itself: x / max(1, ‖x‖), or x / ‖x‖"
     ] = "none"
     bias: Annotated[
         bool | Literal["outside"],
-        Field(description="a constant feature of a scaled table: (x, 1)/√2, in the ball, or outside: (x, 1)"),
+        "a constant feature of a scaled table: (x, 1)/√2, in the ball, or outside: (x, 1)",
     ] = False
 
     kind: ClassVar[str]
@@ -357,17 +324,13 @@ class Source(ABC):
         return dataset if self.waits else self.finished(dataset, data_dir)
 
     def finished(
-        self,
-        dataset: Dataset,
-        data_dir: Path | None = None,
-        components: Floats | None = None,
+        self, dataset: Dataset, data_dir: Path | None = None, components: Floats | None = None
     ) -> Dataset:
         """The last steps: components (released, of a public set or of these records), then every record's scale."""
         if components is not None:
             origin = np.zeros(components.shape[1], np.float32)
-            dataset = replace(
-                dataset.map(lambda x: project(x, origin, components)), components=components
-            ).noted(pca=f"{len(components)} components of the training records, with noise")
+            dataset = replace(dataset.map(lambda x: project(x, origin, components)), components=components)
+            dataset = dataset.noted(pca=f"{len(components)} components of the training records, with noise")
         elif self.pca is not None:
             dataset = self._reduced(dataset, data_dir)
         elif self.pca_from != "train":
@@ -402,17 +365,14 @@ class Source(ABC):
             assert self.pca is not None
             at_most("data.pca", self.pca, min(MOST_WIDTH, math.prod(dataset.x_train.shape[1:])))
             return (self.pca + bool(self.bias),)
-        return self.scaled(
-            replace(dataset, x_train=dataset.x_train[:0], x_test=dataset.x_test[:0])
-        ).x_train.shape[1:]
+        empty = replace(dataset, x_train=dataset.x_train[:0], x_test=dataset.x_test[:0])
+        return self.scaled(empty).x_train.shape[1:]
 
     def _transformed(self, dataset: Dataset, data_dir: Path | None) -> Dataset:
         from gossamer.data.features.pipeline import transformed
 
-        def public(kind: str, options: dict[str, Any]) -> Dataset:
-            return datasets.parse({"kind": kind, **options}).load(data_dir)
-
         # Of the user's own records nothing is cached, not even features.
+        public = partial(load_public, data_dir=data_dir)
         return transformed(dataset, self.transform, public, keep=not self.own, data_dir=data_dir)
 
     def scaled(self, dataset: Dataset) -> Dataset:
@@ -429,22 +389,24 @@ class Source(ABC):
         """Principal components of the training records themselves ("train": reads them), or of a public set."""
         width = math.prod(dataset.x_train.shape[1:])
         count = at_most("data.pca", self.pca or 0, width)
-        sets = [(name, kind.facts) for name, kind in datasets.kinds.items() if kind.facts is not None]
-        known = [name for name, facts in sets if math.prod(facts.shape) == width]
-        name = one_of("data.pca_from", self.pca_from, ["train", *known])
-        fitted = dataset.x_train if name == "train" else datasets.parse({"kind": name}).load(data_dir).x_train
-        if name not in ("train", dataset.name) and share_rows(
-            dataset.x_train.reshape(-1, width), fitted.reshape(-1, width)
-        ):
-            raise UserError(
-                f"data.pca_from = {name!r} has records of the training set, so it is not public to them; name another, "
-                "or 'train' where nothing needs to be proven"
-            )
+        facts = {name: kind.facts for name, kind in datasets.kinds.items() if kind.facts is not None}
+        known = ["train", *(name for name, its in facts.items() if math.prod(its.shape) == width)]
+        if (name := self.pca_from) not in known:
+            raise UserError(f"data.pca_from = {name!r} must be one of {', '.join(known)}")
+        own = dataset.x_train.reshape(-1, width)
+        fitted = own if name == "train" else load_public(name, {}, data_dir).x_train.reshape(-1, width)
+        if name not in ("train", dataset.name) and share_rows(own, fitted):
+            raise UserError(f"data.pca_from = {name!r} has records of the training set; name another")
         mean, basis = fit_components(fitted, count)
         return dataset.map(lambda x: project(x, mean, basis)).noted(pca=f"{count} components of {name}")
 
 
 datasets: Registry[Source] = Registry("data")
+
+
+def load_public(kind: str, options: Mapping[str, Any], data_dir: Path | None) -> Dataset:
+    """A public set that features or components are fitted on."""
+    return datasets.parse({**options, "kind": kind}).load(data_dir)
 
 
 def standardised(dataset: Dataset, standard: Standard) -> Dataset:

@@ -8,26 +8,23 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from gossamer.data.arrays import Array
+from gossamer.data.arrays import Array, Floats
 from gossamer.data.dataset import Dataset, digest
 from gossamer.data.source import Source, datasets
 from gossamer.errors import UserError
 from gossamer.options.types import Count, Fraction, NonNegative, Positive
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Linear(Source):
     """Standard normal inputs, and labels that follow from ⟨x, θ⟩ with a standard normal θ."""
 
-    n: Annotated[Count, Field(description="training rows")] = 1000
-    features: Annotated[Count, Field(description="numbers of a record")] = 20
+    n: Annotated[Count, "training rows"] = 1000
+    features: Annotated[Count, "numbers of a record"] = 20
     test: Annotated[int, Field(ge=0, le=10**9, description="rows of the hold-out")] = 200
-    sparsity: Annotated[Fraction, Field(description="share of the coefficients that are zero")] = 0.0
+    sparsity: Annotated[Fraction, "share of the coefficients that are zero"] = 0.0
 
     shuffled: ClassVar[bool] = True
 
@@ -77,7 +74,7 @@ class _Linear(Source):
 class Classification(_Linear):
     """label = argmax_c ⟨x, θ_c⟩ + noise·Gumbel: softmax regression at temperature `noise`, separable at 0."""
 
-    noise: Annotated[NonNegative, Field(description="scale of the noise on the labels' scores")] = 0.1
+    noise: Annotated[NonNegative, "scale of the noise on the labels' scores"] = 0.1
     classes: Annotated[int, Field(ge=2, le=10**6, description="number of classes")] = 2
 
     @property
@@ -98,7 +95,7 @@ class Classification(_Linear):
 class Regression(_Linear):
     """y = ⟨x, θ⟩ + noise·ξ with x, ξ and the non-zero part of θ standard normal."""
 
-    noise: Annotated[NonNegative, Field(description="standard deviation of the noise on the targets")] = 0.1
+    noise: Annotated[NonNegative, "standard deviation of the noise on the targets"] = 0.1
 
     def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
         return np.asarray(x @ truth[0] + self.noise * rng.standard_normal(len(x)), np.float32)
@@ -153,10 +150,10 @@ class Dirac(Source):
     node never get into each other's way, which is what a tight audit wants. The seed is not used.
     """
 
-    holders: Annotated[Count, Field(description="nodes that hold records")] = 20
-    per_holder: Annotated[Count, Field(description="records of each of them")] = 2500
-    size: Annotated[Positive, Field(description="length of a record's gradient before any clip")] = 1e4
-    dense: Annotated[bool, Field(description="as rows e_j, for model.kind = linear")] = False
+    holders: Annotated[Count, "nodes that hold records"] = 20
+    per_holder: Annotated[Count, "records of each of them"] = 2500
+    size: Annotated[Positive, "length of a record's gradient before any clip"] = 1e4
+    dense: Annotated[bool, "as rows e_j, for model.kind = linear"] = False
 
     @property
     def bytes_read(self) -> float:

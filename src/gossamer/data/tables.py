@@ -22,11 +22,12 @@ from gossamer.data import decode
 from gossamer.data.arrays import MOST_COLUMNS, Array, Floats, listed, room_for, zeros
 from gossamer.data.columns import (
     NOTHING,
+    NUMBERS,
     Column,
     Finding,
     Numeric,
     encode_into,
-    encoded,
+    is_type,
     kind_of,
     number_names,
     plain,
@@ -39,6 +40,7 @@ UNREADABLE = (
     OSError, ValueError, LookupError, TypeError, RuntimeError, MemoryError, OverflowError, SyntaxError, EOFError,
 )  # fmt: skip
 BATCH = 1 << 16  # rows of a Parquet file that are turned into numbers at a time
+Named = tuple[str, Array]
 Label = str | Sequence[str] | None  # the column to predict, or several of yes or no
 
 
@@ -46,7 +48,7 @@ def names_of(label: Label) -> list[str]:
     return [] if label is None else [label] if isinstance(label, str) else list(label)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Roles:
     """Which columns of a table are what. `schema`: the declared columns, in place of `features`."""
 
@@ -61,32 +63,23 @@ class Roles:
         """The columns that are no features."""
         return [name for name in (*names_of(self.label), self.owner, self.person) if name is not None]
 
-    def check(self, table: str, names: Sequence[str]) -> None:
-        """Refuse a key that names no column of the table."""
-        keys = [("label", name) for name in names_of(self.label)]
-        keys += [("owner", self.owner or ""), ("person", self.person or "")]
-        keys += [("features", name) for name in self.features or () if self.schema is None]
-        for key, name in keys:
-            if name and name not in names:
+    def check(self, table: str, names: Sequence[str]) -> list[str]:
+        """Refuse a key that names no column of the table, or one twice; return the features of an undeclared table."""
+        features = (
+            [*(n for n in names if n not in self.others)] if self.features is None else [*self.features]
+        )
+        features = [] if self.schema is not None else features
+        keys = [("label", name) for name in names_of(self.label)] + [("features", name) for name in features]
+        for key, name in [*keys, ("owner", self.owner), ("person", self.person)]:
+            if name is not None and name not in names:
                 raise UserError(f"data.{key} = {name!r} is no column of {table}: it has {listed(names)}")
-
-    def features_in(self, table: str, names: Sequence[str]) -> list[str]:
-        """The feature columns of an undeclared table."""
-        chosen = self.features
-        if chosen is None:
-            chosen = [name for name in names if name not in self.others]
-        if not chosen:
-            raise UserError(
-                f"data.features leaves no column of {table} to learn from: it has {listed(names)}"
-            )
-        if len(set(chosen)) < len(chosen):
-            raise UserError(f"data.features = {chosen} names a column twice")
-        for name in names_of(self.label):
-            if name in chosen:
-                raise UserError(f"data.features must not contain the label {name!r}")
-        if self.person in (*names_of(self.label), *chosen):
-            raise UserError(f"data.person = {self.person!r} must be neither a feature nor the label")
-        return list(chosen)
+        if not features and self.schema is None:
+            raise UserError(f"data.features leaves no column of {table}: it has {listed(names)}")
+        if len(set(features)) < len(features):
+            raise UserError(f"data.features = {features} names a column twice")
+        if {*names_of(self.label), self.person} & {*features} or self.person in names_of(self.label):
+            raise UserError("data.features must not contain the label or data.person, nor data.label it")
+        return features
 
 
 @dataclass(frozen=True)
@@ -104,15 +97,11 @@ class Records:
         """The first rows, without owners and persons."""
         return replace(self, x=self.x[:rows], y=self.y[:rows], owner=None, person=None)
 
-    def attach(
-        self, table: str, owner: tuple[str, Array] | None, person: tuple[str, Array] | None
-    ) -> Records:
+    def attach(self, table: str, owner: Named | None, person: Named | None) -> Records:
         """Add the owner and the person of each record, each as (name, values)."""
         for name, values in filter(None, (owner, person)):
             if values.shape != (len(self.x),):
-                raise UserError(
-                    f"{table}: {name} has shape {values.shape} where one value per row needs ({len(self.x)},)"
-                )
+                raise UserError(f"{table}: {name} has shape {values.shape}, not ({len(self.x)},)")
         if owner is not None:
             no_value_missing(*owner)
         return replace(
@@ -133,8 +122,13 @@ class Table(ABC):
         """Names and types, without reading records; of a CSV file as far as its first lines tell."""
 
     @abstractmethod
-    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
-        """These columns as an Arrow table. `schema`: the declared ones among them."""
+    def _batches(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Iterator[Any]:
+        """These columns as Arrow tables, some rows at a time where `schema` declares columns among them."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, where that is known before they are read."""
+        return None
 
     @cached_property
     def types(self) -> dict[str, Any]:
@@ -155,37 +149,41 @@ class Table(ABC):
         """Column → numeric, categorical, boolean or date, by its type alone."""
         return {name: kind_of(arrow_type) for name, arrow_type in self.types.items()}
 
-    def read(self, names: Sequence[str], schema: Mapping[str, Column] | None = None) -> dict[str, Any]:
-        """These columns as Arrow arrays."""
+    def batches(self, names: Sequence[str], schema: Mapping[str, Column] | None = None) -> Iterator[Any]:
         with reading(self.kind, self.name):
-            table = self._arrow([*dict.fromkeys(names)], schema)
-        return {name: table.column(name) for name in table.column_names}
-
-    def batches(self, schema: Mapping[str, Column]) -> Iterator[Mapping[str, Any]]:
-        """The declared columns, some rows at a time."""
-        yield self.read([*schema], schema)
+            yield from self._batches([*dict.fromkeys(names)], schema)
 
     def encode(
         self, schema: Mapping[str, Column], others: Sequence[str] = (), *, mapped: bool | None = False
-    ) -> tuple[Floats, Mapping[str, Any]]:
-        """The numbers of the declared columns, and the other columns."""
-        self.check_declared(schema)
-        columns = self.read([*schema, *others], schema)
-        return encoded(self.name, schema, columns), columns
+    ) -> tuple[Floats, Any]:
+        """The numbers of the declared columns, and the other columns as an Arrow table.
 
-    def check_declared(self, schema: Mapping[str, Column]) -> None:
+        Of a Parquet file the declared columns are never all in memory.
+        """
+        import pyarrow as pa
+
         absent = [name for name in schema if name not in self.types]
         if absent:
             raise UserError(
                 f"{self.name} has no column {listed(absent)}, which data.columns declares: it has {listed(self.names)}"
             )
+        out, at, rest = np.empty((0, 0), np.float32), 0, []
+        for batch in self.batches([*schema, *others], schema):
+            if not at:
+                shape = (self.rows or batch.num_rows, len(number_names(schema)))
+                out = zeros(self.name, shape, mapped=mapped)
+            encode_into(self.name, schema, batch, out[at : at + batch.num_rows])
+            at += batch.num_rows
+            rest.append(batch.select(others))
+        self._check_rows(at)
+        return out, pa.concat_tables(rest)
 
     def findings(self, schema: Mapping[str, Column]) -> list[Finding]:
         """Compare the table with its declared columns; for the holder of the records alone."""
         there = {name: column for name, column in schema.items() if name in self.types}
         absent = [Finding(n, c.kind, "is not in the file", True) for n, c in schema.items() if n not in there]
         remarks: dict[str, dict[str, bool]] = {name: {} for name in there}
-        for batch in self.batches(there) if there else ():
+        for batch in self.batches([*there], there) if there else ():
             for name, column in there.items():
                 remarks[name].update(column.remarks(plain(batch[name])))
         return absent + [
@@ -198,74 +196,63 @@ class Table(ABC):
         """The records of the table; without a label they have no y."""
         names = self.names
         if len(names) > MOST_COLUMNS:
-            raise UserError(
-                f"{self.name} has {len(names)} columns, and at most {MOST_COLUMNS} are read: leave some out"
-            )
-        roles.check(self.name, names)
+            raise UserError(f"{self.name} has {len(names)} columns, and at most {MOST_COLUMNS} are read")
+        numbers = roles.check(self.name, names)
         if roles.schema is None:
-            numbers = roles.features_in(self.name, names)
-            columns: Mapping[str, Any] = self.read([*numbers, *roles.others])
-            x = self._floats({name: columns[name] for name in numbers})
+            columns = next(self.batches([*numbers, *roles.others]))
+            x = self._floats(columns.select(numbers))
         else:
             numbers = number_names(roles.schema)
             x, columns = self.encode(roles.schema, roles.others, mapped=mapped)
-        if not len(x):
-            raise UserError(f"{self.name} has no rows: give a file with records")
         values = {name: self._values(name, columns[name]) for name in roles.others}
-        labels = [values[name] for name in names_of(roles.label)]
-        several = roles.label is not None and not isinstance(roles.label, str)
-        y: Array = np.stack(labels, 1) if several else labels[0] if labels else np.zeros(0, np.float32)
-        for name, label in zip(names_of(roles.label), labels, strict=True):
+        labels = {name: values[name] for name in names_of(roles.label)}
+        for name, label in labels.items():
             if label.dtype.kind == "f":
                 _check_finite(self.name, label[:, None], [name])
-        records = Records(x, y, numbers, tuple(names_of(roles.label)) if several else ())
-        owner, person = (
-            None if name is None else (name, values[name]) for name in (roles.owner, roles.person)
+        several = roles.label is not None and not isinstance(roles.label, str)
+        y: Array = (
+            np.stack([*labels.values()], 1)
+            if several
+            else next(iter(labels.values()), np.zeros(0, np.float32))
         )
-        return records.attach(self.name, owner, person)
+        owner, person = (None if n is None else (n, values[n]) for n in (roles.owner, roles.person))
+        return Records(x, y, numbers, tuple(labels) if several else ()).attach(self.name, owner, person)
 
-    def _floats(self, columns: Mapping[str, Any]) -> Floats:
+    def _floats(self, columns: Any) -> Floats:
         """(rows, columns) of undeclared columns, which must be numbers without gaps."""
-        rows = len(next(iter(columns.values())))
-        x = np.empty((rows, len(columns)), np.float32)
-        if not rows:
-            return x
-        for name, column in columns.items():
-            self._check_no_gaps(name, column)
-        words = [name for name, column in columns.items() if not _is_numeric(column.type)]
+        self._check_rows(columns.num_rows)
+        names = columns.column_names
+        values = {name: self._values(name, columns[name]) for name in names}
+        words = [name for name, its in values.items() if its.dtype.kind == "U"]
         if words:
-            raise UserError(
-                f"{self.name} has non-numeric feature columns {', '.join(words)}: name others in data.features"
-            )
+            raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}: see data.features")
+        x = np.empty((columns.num_rows, len(names)), np.float32)
         with np.errstate(
             over="ignore"
         ):  # a number too large for float32 becomes infinite and is refused by name
-            for place, (name, column) in enumerate(columns.items()):
-                x[:, place] = self._values(name, column)
-        _check_finite(self.name, x, [*columns])
+            for place, its in enumerate(values.values()):
+                x[:, place] = its
+        _check_finite(self.name, x, names)
         return x
 
     def _values(self, name: str, column: Any) -> Array:
         """A column without gaps as an array of numbers, truth values or words."""
         import pyarrow as pa
-        from pyarrow import types
 
-        self._check_no_gaps(name, column)
-        kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-        if types.is_decimal(kind):
-            kind = pa.float64()
-        try:
-            if not _is_numeric(kind):
-                return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
-            return np.asarray(column.cast(kind).to_numpy())
-        except UNREADABLE:
-            raise UserError(
-                f"{self.name}: column {name!r} holds values of type {column.type}, give numbers or words"
-            ) from None
-
-    def _check_no_gaps(self, name: str, column: Any) -> None:
         if column.null_count:  # in how many rows is private
             raise UserError(f"{self.name}: column {name!r} has rows without a value: fill or remove them")
+        kind = column.type.value_type if is_type(column.type, "dictionary") else column.type
+        kind = pa.float64() if is_type(kind, "decimal") else kind
+        try:
+            if is_type(kind, *NUMBERS, "boolean"):
+                return np.asarray(column.cast(kind).to_numpy())
+            return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
+        except UNREADABLE:
+            raise UserError(f"{self.name}: column {name!r} holds values of type {column.type}") from None
+
+    def _check_rows(self, rows: int) -> None:
+        if not rows:
+            raise UserError(f"{self.name} has no rows: give a file with records")
 
 
 @dataclass(frozen=True)
@@ -283,7 +270,7 @@ class CsvTable(Table):
         with csv.open_csv(self.path) as reader:
             return reader.schema
 
-    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
+    def _batches(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Iterator[Any]:
         """Words of declared columns stay as they are, also where Arrow would read a gap or a number."""
         import pyarrow as pa
         from pyarrow import compute, csv
@@ -294,16 +281,16 @@ class CsvTable(Table):
         convert = csv.ConvertOptions(
             strings_can_be_null=schema is None, column_types=words, include_columns=list(names)
         )
-        # In one block: Arrow fixes a column's type by the first one, and fractions may follow whole numbers.
+        # One block: Arrow fixes a column's type by the first one, and fractions may follow whole numbers.
         block = csv.ReadOptions(block_size=min(max(size + 1, 1 << 20), 1 << 30))
         table = csv.read_csv(self.path, block, convert_options=convert)
         for place, name in enumerate(names):
-            if schema is not None and name not in schema and pa.types.is_string(table.column(name).type):
-                column = table.column(name)
+            column = table.column(name)
+            if schema is not None and name not in schema and is_type(column.type, "string"):
                 gap = compute.is_in(compute.utf8_lower(column), value_set=pa.array(NOTHING))
                 column = compute.if_else(gap, pa.scalar(None, pa.string()), column)
                 table = table.set_column(place, name, column)
-        return table
+        yield table
 
 
 @dataclass(frozen=True)
@@ -332,30 +319,18 @@ class ParquetTable(Table):
         with self._opened() as file:
             return file.schema_arrow
 
-    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
+    def _batches(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Iterator[Any]:
+        import pyarrow as pa
+
         with self._opened() as file:
-            facts = file.metadata
             if schema is None:
+                facts = file.metadata
                 unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
                 room_for(self.name, max(8.0 * facts.num_rows * len(names), 2.0 * unpacked))
-            return file.read(columns=list(names))
-
-    def batches(self, schema: Mapping[str, Column]) -> Iterator[Mapping[str, Any]]:
-        with self._opened() as file:
-            for batch in file.iter_batches(BATCH, columns=list(schema)):
-                yield {name: batch.column(name) for name in schema}
-
-    def encode(
-        self, schema: Mapping[str, Column], others: Sequence[str] = (), *, mapped: bool | None = False
-    ) -> tuple[Floats, Mapping[str, Any]]:
-        """The numbers of the declared columns; the records themselves are never all in memory."""
-        self.check_declared(schema)
-        out, at = zeros(self.name, (self.rows, len(number_names(schema))), mapped=mapped), 0
-        for batch in self.batches(schema):
-            rows = len(next(iter(batch.values())))
-            encode_into(self.name, schema, batch, out[at : at + rows])
-            at += rows
-        return out, self.read(others, schema) if others else {}
+                yield file.read(columns=names)
+            else:
+                for batch in file.iter_batches(BATCH, columns=names):
+                    yield pa.Table.from_batches([batch])
 
 
 @dataclass(frozen=True)
@@ -375,15 +350,13 @@ class FrameTable(Table):
                 return self.frame.to_arrow()
             return pa.Table.from_pandas(self.frame, preserve_index=False)
         except (pa.ArrowException, TypeError, ValueError):
-            raise UserError(
-                f"{self.name} holds a column whose values are neither all numbers nor all words: give each one type"
-            ) from None
+            raise UserError(f"{self.name} has a column that is neither all numbers nor all words") from None
 
     def _arrow_schema(self) -> Any:
         return self._table.schema
 
-    def _arrow(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Any:
-        return self._table.select(names)
+    def _batches(self, names: Sequence[str], schema: Mapping[str, Column] | None) -> Iterator[Any]:
+        yield self._table.select(names)
 
 
 def open_table(kind: str, path: Path) -> CsvTable | ParquetTable:
@@ -433,28 +406,22 @@ def load_npz(path: Path) -> dict[str, Array]:
 def array_of(name: str, value: Any) -> Array:
     """An array, a tensor or lists as a numpy array; what has no such form, or would lose something, is refused."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        raise UserError(
-            f"{name} is a masked array with masked values; fill them, or leave their records out."
-        )
+        raise UserError(f"{name} has masked values; fill them, or leave their records out.")
     if hasattr(value, "toarray") or isinstance(value, Iterator):
-        raise UserError(
-            f"{name} is of type {type(value).__name__}; give a dense array, for example by .toarray() or list(…)."
-        )
+        kind = type(value).__name__
+        raise UserError(f"{name} is of type {kind}; give a dense array, as by .toarray() or list(…).")
     try:
-        if hasattr(value, "detach"):
-            value = value.detach().cpu().numpy()
-        return np.asarray(value)
+        return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         kind = f"a tensor {value.dtype} on {value.device}" if hasattr(value, "detach") else "no table"
         raise UserError(
-            f"{name} is {kind} that numpy cannot hold; give numbers, with rows of one length."
+            f"{name} is {kind} that numpy cannot hold; give numbers in rows of one length."
         ) from None
 
 
 def same_index(name: str, value: Any, others: str, other: Any) -> None:
     """Refuse two pandas objects with different indices: they are matched by place."""
-    index: Any = getattr(value, "index", None)
-    known: Any = getattr(other, "index", None)
+    index, known = (getattr(one, "index", object) for one in (value, other))
     if hasattr(index, "equals") and hasattr(known, "equals") and not index.equals(known):
         raise UserError(
             f"{name} has another index than {others}, and they are matched by place; put them in one order and call "
@@ -463,33 +430,31 @@ def same_index(name: str, value: Any, others: str, other: Any) -> None:
 
 
 def no_value_missing(name: str, values: Array) -> None:
-    kind = values.dtype.kind
-    if (kind == "f" and np.isnan(values).any()) or (
-        kind == "O" and any(one is None or str(one) in ("nan", "NaT", "<NA>") for one in values.flat)
-    ):
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(0)
+    if values.dtype.kind == "O":
+        missing = np.array([one is None or str(one) in ("nan", "NaT", "<NA>") for one in values.flat])
+    if missing.any():
         raise UserError(f"{name} has no value for some records; give one for each.")
 
 
 def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bool = False) -> Records:
     """Records of arrays; `several`: y is (N, L), labels of yes or no."""
-    if x.ndim == 0 or 0 in x.shape[1:]:
-        raise UserError(f"{name}: x has shape {x.shape}, give at least one number per record")
-    if several and (y.ndim != 2 or len(y) != len(x) or not y.shape[1]):
+    if x.ndim not in (2, 3, 4) or 0 in x.shape[1:] or x.dtype.kind not in "iufb":
         raise UserError(
-            f"{name}: {y_name} has shape {y.shape}, and data.task = 'multi-label' needs ({len(x)}, labels)"
+            f"{name}: x has shape {x.shape} and dtype {x.dtype}, give numbers as (N, p) or images, at least one number "
+            "per record"
         )
-    if not several and y.shape != (len(x),):
+    if y.ndim != 1 + several or len(y) != len(x):
         hint = "; for several labels of yes or no set data.task = 'multi-label'" if y.ndim == 2 else ""
-        raise UserError(
-            f"{name}: {y_name} has shape {y.shape} where one value per row needs ({len(x)},){hint}"
+        wanted = (
+            f"multi-label needs ({len(x)}, labels)"
+            if several
+            else f"one value per row needs ({len(x)},){hint}"
         )
-    if x.ndim not in (2, 3, 4) or x.dtype.kind not in "iufb":
-        raise UserError(
-            f"{name}: x has shape {x.shape} and dtype {x.dtype}, give numbers as (N, p) or images"
-        )
+        raise UserError(f"{name}: {y_name} has shape {y.shape} where {wanted}")
     if y.dtype.kind not in "iufbUS":
         raise UserError(f"{name}: y has dtype {y.dtype}, give numbers or words")
-    if not len(x):
+    if not y.size:
         raise UserError(f"{name} has no rows: give a file with records")
     columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []
     features = as_records(x)
@@ -514,20 +479,11 @@ def as_records(x: Array) -> Floats:
     return floats
 
 
-def _is_numeric(kind: Any) -> bool:
-    from pyarrow import types
-
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    return any(test(kind) for test in tests)
-
-
 def _check_finite(name: str, values: Array, columns: Sequence[str]) -> None:
     bad = ~np.isfinite(values.astype(np.float32, copy=False))
     if bad.any():
         column = int(bad.any(axis=0).argmax()) if len(columns) > 1 else 0
-        raise UserError(
-            f"{name}: column {columns[column]!r} has rows that are NaN or infinite: fill or remove them"
-        )
+        raise UserError(f"{name}: column {columns[column]!r} has rows that are NaN or infinite: fill them")
 
 
 def yes_or_no(y: Array, key: str) -> npt.NDArray[np.float32]:
@@ -575,7 +531,5 @@ def _class_labels(y: Array) -> Array:
     if y.dtype.kind != "f":
         return y
     if not np.all(y == np.round(y)):
-        raise UserError(
-            "data.task = 'classification' needs whole numbers or words as labels: the column has fractions"
-        )
+        raise UserError("data.task = 'classification' needs whole numbers or words as labels, not fractions")
     return y.astype(np.int64)

@@ -120,7 +120,7 @@ class Logistic:
 class Huber:
     """½ r² up to |r| = δ and δ|r| − ½δ² beyond, r = t − y."""
 
-    delta: Annotated[Positive, Field(description="where the square ends and the line begins")] = 1.35
+    delta: Annotated[Positive, "where the square ends and the line begins"] = 1.35
     curvature: ClassVar[float] = 1.0
     binary: ClassVar[bool] = False
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from gossamer.errors import UserError
 from gossamer.models.tasks import EXP, Classification, MultiLabel, Regression, Task
@@ -130,9 +129,7 @@ def measures_of(names: Sequence[str] | None, task: Task) -> list[Measure]:
     chosen = []
     for name in names if names is not None else task.default_measures:
         if name not in measures:
-            raise UserError(
-                f"evaluation.measures has {name!r}, which is not known; it can be {', '.join(measures)}."
-            )
+            raise UserError(f"evaluation.measures has {name!r}; it can be {', '.join(measures)}.")
         if (needs := measures[name].unfit(task)) is not None:
             raise UserError(f"evaluation.measures has {name!r}, which {needs}; this is {task.name}.")
         chosen.append(measures.parse({"kind": name}))
@@ -314,7 +311,7 @@ class CalibrationError(Measure):
     """How far probabilities are from shares: |mean probability − share that is right| over bins of equal width, of the
     predicted class (Guo et al. 2017), or of labels of the yes."""
 
-    bins: Annotated[Count, Field(description="of equal width between 0 and 1")] = 15
+    bins: Annotated[Count, "of equal width between 0 and 1"] = 15
     title = "calibration error"
     needs = "probabilities"
     unbounded = False

@@ -56,7 +56,7 @@ def image_shape(kind: str, input_shape: tuple[int, ...], *, smallest: int) -> tu
 class Softmax:
     """One linear layer: multinomial logistic regression under cross-entropy."""
 
-    bias: Annotated[bool, Field(description="a constant for every class")] = True
+    bias: Annotated[bool, "a constant for every class"] = True
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -87,10 +87,8 @@ class OneVsAll:
 class MLP:
     """Fully connected layers; with one hidden layer the 2-layer net of AdaD2P (the width is our choice)."""
 
-    hidden: Annotated[list[Count], Field(description="widths of the hidden layers")] = field(
-        default_factory=lambda: [128]
-    )
-    activation: Annotated[Literal["relu", "tanh"], Field(description="after every hidden layer")] = "relu"
+    hidden: Annotated[list[Count], "widths of the hidden layers"] = field(default_factory=lambda: [128])
+    activation: Annotated[Literal["relu", "tanh"], "after every hidden layer"] = "relu"
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -140,7 +138,7 @@ class ShallowCNN:
     filters: Annotated[
         list[Count], Field(min_length=2, max_length=2, description="channels of the two convolutions")
     ] = field(default_factory=lambda: [8, 16])
-    hidden: Annotated[Count, Field(description="width of the dense layer")] = 32
+    hidden: Annotated[Count, "width of the dense layer"] = 32
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -169,9 +167,9 @@ class MnistCNN:
     The paper gives no widths; the authors' public code has these (and Mish for ReLU, on 32×32 images).
     """
 
-    filters: Annotated[Count, Field(description="channels of the convolution")] = 3
-    kernel: Annotated[Count, Field(description="side of the convolution's window, in pixels")] = 5
-    hidden: Annotated[Count, Field(description="width of the hidden layer")] = 64
+    filters: Annotated[Count, "channels of the convolution"] = 3
+    kernel: Annotated[Count, "side of the convolution's window, in pixels"] = 5
+    hidden: Annotated[Count, "width of the hidden layer"] = 64
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -197,10 +195,8 @@ class ResNet9:
     The authors' public code has a third block, between the last two poolings, and leaky ReLU.
     """
 
-    width: Annotated[
-        Count, Field(description="channels of the first stage; later ones have multiples of it")
-    ] = 64
-    groups: Annotated[Count, Field(description="groups of channels that are normalised together")] = 16
+    width: Annotated[Count, "channels of the first stage; later ones have multiples of it"] = 64
+    groups: Annotated[Count, "groups of channels that are normalised together"] = 16
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -235,10 +231,8 @@ class ResNet9:
 class ResNet18:
     """He et al. 2016 in four stages of two basic blocks (AdaD2P and Dyn-D2P on CIFAR-10)."""
 
-    width: Annotated[
-        Count, Field(description="channels of the first stage; later ones have multiples of it")
-    ] = 64
-    groups: Annotated[Count, Field(description="groups of channels that are normalised together")] = 16
+    width: Annotated[Count, "channels of the first stage; later ones have multiples of it"] = 64
+    groups: Annotated[Count, "groups of channels that are normalised together"] = 16
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -281,8 +275,7 @@ class Own:
     """A torch module of your own: gossamer.run(..., module=net), or model = "net.py:make"."""
 
     path: Annotated[
-        str | None,
-        Field(description="FILE:NAME, a module or what makes one; this code is run; not set: from Python"),
+        str | None, "FILE:NAME, a module or what makes one; this code is run; not set: from Python"
     ] = None
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:

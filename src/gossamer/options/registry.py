@@ -238,8 +238,9 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def meaning_of(annotation: Any) -> str:
-    """The description in the annotation, as `Field(description=…)` gives it; empty if there is none."""
+    """The text in the annotation: `Annotated[int, "what it is"]`, or a `Field`'s description; empty if none."""
     for extra in getattr(annotation, "__metadata__", ()):
-        if getattr(extra, "description", None):
-            return str(extra.description)
+        text = extra if isinstance(extra, str) else getattr(extra, "description", None)
+        if text:
+            return str(text)
     return ""

@@ -201,9 +201,7 @@ def _check_given(matrix: Any, weights: WeightsKind) -> None:
     rows = np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-8)
     if weights == "doubly" and not (rows and columns):
         off = "rows" if columns else "columns" if rows else "rows and columns"
-        raise UserError(
-            f"topology.matrix has {off} that do not sum to 1, but algorithm weights 'doubly' needs both to"
-        )
+        raise UserError(f"topology.matrix has {off} that do not sum to 1, as weights 'doubly' need")
     if weights == "column" and not columns:
         hint = "; its rows do, so give the transpose" if rows else ""
         raise UserError(

@@ -43,7 +43,7 @@ from gossamer.topology.schedule import Topology
 class SlowLinks:
     """A share of the links carries only every so-many-th of its messages."""
 
-    share: Annotated[Share, Field(description="share of the links that are slow")]
+    share: Annotated[Share, "share of the links that are slow"]
     every: Annotated[int, Field(ge=2, le=64, description="a slow link carries one in so many messages")]
 
 
@@ -53,14 +53,13 @@ class TopologyKind(ABC):
 
     mixing: Annotated[
         Literal["metropolis", "uniform"] | None,
-        Field(description="how doubly stochastic weights are made; metropolis where the graph is undirected"),
+        "how doubly stochastic weights are made; metropolis where the graph is undirected",
     ] = None
     dropout: Annotated[
         float, Field(ge=0, lt=1, description="probability that a link fails, drawn in every round")
     ] = 0.0
     slow: Annotated[
-        Annotated[SlowLinks, Table()] | None,
-        Field(description="a share of the links carries only some of its messages"),
+        Annotated[SlowLinks, Table()] | None, "a share of the links carries only some of its messages"
     ] = None
 
     kind: ClassVar[str]
@@ -105,9 +104,7 @@ class TopologyKind(ABC):
         for t in range(rounds.period or 1):
             graph = rounds.graph(t)
             if self.mixing and graph.given is not None:
-                raise UserError(
-                    f"topology.mixing = '{self.mixing}' does not apply to a topology.matrix; leave it out"
-                )
+                raise UserError(f"topology.mixing = '{self.mixing}' does not apply to a matrix")
             matrix = weights_of(graph, wanted, kind=self.kind, mixing=self.mixing)
             if wanted == "doubly":
                 self._check_lost_links(graph, matrix)
@@ -133,9 +130,7 @@ class TopologyKind(ABC):
                 f"doubly stochastic weights; use for example {FITTING}"
             )
         if graph.given is not None and abs(matrix - matrix.T).max() > 1e-8:
-            raise UserError(
-                f"topology.{key} needs a symmetric topology.matrix for algorithm weights 'doubly'"
-            )
+            raise UserError(f"topology.{key} needs a symmetric matrix for algorithm weights 'doubly'")
 
 
 topologies: Registry[TopologyKind] = Registry("topology")
@@ -205,9 +200,7 @@ class Complete(TopologyKind):
 class _Lattice(TopologyKind):
     """Rows × columns, both at least `side`; as square as possible unless `rows` is set."""
 
-    rows: Annotated[
-        Count | None, Field(description="rows of the rectangle; as square as possible if not set")
-    ] = None
+    rows: Annotated[Count | None, "rows of the rectangle; as square as possible if not set"] = None
 
     side: ClassVar[int]
     periodic: ClassVar[bool]
@@ -284,19 +277,15 @@ class OnePeerExponential(TopologyKind):
 class Edges(TopologyKind):
     """The graph the user lists."""
 
-    edges: Annotated[list[list[int]], Field(description="[sender, receiver] pairs")]
-    directed: Annotated[bool, Field(description="a pair is one way only")] = False
+    edges: Annotated[list[list[int]], "[sender, receiver] pairs"]
+    directed: Annotated[bool, "a pair is one way only"] = False
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         for pair in self.edges:
             if len(pair) != 2 or not all(0 <= end < nodes for end in pair):
-                raise UserError(
-                    f"topology.edges contains {list(pair)}; each entry must be two of the nodes 0 to {nodes - 1}"
-                )
+                raise UserError(f"topology.edges contains {pair}; give two of the nodes 0 to {nodes - 1}")
             if pair[0] == pair[1]:
-                raise UserError(
-                    f"topology.edges contains {list(pair)}; leave self loops out, every node receives from itself"
-                )
+                raise UserError(f"topology.edges contains {pair}; leave self loops out")
         return from_arcs(nodes, self.edges, directed=self.directed)
 
 
@@ -307,9 +296,7 @@ class Matrix(TopologyKind):
 
     matrix: Annotated[
         list[list[float]] | str,
-        Field(
-            description="a nested list, or a .npy or .csv file; entry [i, j] is what node i takes from node j"
-        ),
+        "a nested list, or a .npy or .csv file; entry [i, j] is what node i takes from node j",
     ]
 
     def make(self, nodes: int, rng: Rng) -> Graph:
@@ -366,7 +353,7 @@ _SAME = 1e-9  # eigenvalues nearer to each other than this are equal: their last
 class ErdosRenyi(TopologyKind):
     """Each edge with probability p, drawn again until connected."""
 
-    p: Annotated[Share, Field(description="probability of an edge")]
+    p: Annotated[Share, "probability of an edge"]
 
     fewest_nodes: ClassVar[int] = 2
     random: ClassVar[bool] = True
@@ -390,19 +377,15 @@ class Fiedler(TopologyKind):
     bisection finds where it crosses the target; the best of many orders wins, of two equally near the smaller value.
     """
 
-    value: Annotated[
-        Share, Field(description="the Fiedler value over the number of nodes; 1 is the complete graph")
-    ]
-    tolerance: Annotated[NonNegative, Field(description="how far from it the graph may be")] = 0.05
+    value: Annotated[Share, "the Fiedler value over the number of nodes; 1 is the complete graph"]
+    tolerance: Annotated[NonNegative, "how far from it the graph may be"] = 0.05
 
     fewest_nodes: ClassVar[int] = 2
     random: ClassVar[bool] = True
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         if nodes > _FIEDLER_NODES:
-            raise UserError(
-                f"topology.kind = 'fiedler' takes at most {_FIEDLER_NODES} nodes (nodes = {nodes})"
-            )
+            raise UserError(f"nodes = {nodes} is more than the {_FIEDLER_NODES} of topology.kind = 'fiedler'")
         best, best_error, nearest = np.empty((0, 2), dtype=np.int64), np.inf, 0.0
         for _ in range(200 if nodes <= 100 else 5):
             order = _random_edge_order(nodes, rng)
@@ -434,7 +417,7 @@ class Fiedler(TopologyKind):
 class RandomRegular(TopologyKind):
     """A random connected graph in which every node has the same number of neighbours."""
 
-    degree: Annotated[Count, Field(description="neighbours of every node")] = 4
+    degree: Annotated[Count, "neighbours of every node"] = 4
 
     fewest_nodes: ClassVar[int] = 2
     random: ClassVar[bool] = True
@@ -444,9 +427,7 @@ class RandomRegular(TopologyKind):
         import networkx as nx
 
         if not 1 <= degree < nodes:
-            raise UserError(
-                f"topology.degree = {degree} must be between 1 and {nodes - 1} for nodes = {nodes}"
-            )
+            raise UserError(f"topology.degree = {degree} must be from 1 to nodes - 1 = {nodes - 1}")
         if nodes * degree % 2:
             raise UserError(f"topology.degree = {degree} must be even because nodes = {nodes} is odd")
 
@@ -519,9 +500,9 @@ class ResampledKind(TopologyKind):
         topologies,
         BeforeValidator(_as_table),
         AfterValidator(_drawn_again),
-        Field(description="the random kind to draw: its name, or a table with its options"),
+        "the random kind to draw: its name, or a table with its options",
     ]
-    every: Annotated[Count, Field(description="rounds until the next graph")] = 1
+    every: Annotated[Count, "rounds until the next graph"] = 1
     fewest_nodes: ClassVar[int] = 2
 
     def make(self, nodes: int, rng: Rng) -> Resampled:

@@ -29,7 +29,7 @@ WRONG: list[tuple[Any, str]] = [
     (["wavelets"], "is not known; it can be"),
     ([{"kind": "unit-norm", "p": 2}], "is not a key"),
     ([{"kind": "log", "floor": 0.0}], "must be greater than 0"),
-    ([{"kind": "group-norm", "groups": 7}], "does not divide"),
+    ([{"kind": "group-norm", "groups": 7}], "must divide"),
     ([{"kind": "group-norm", "groups": 0}], "groups = 0 must be at least 1"),
     ([{"kind": "scattering", "scales": 9}], "scales = 9 must be at most 5"),
     ([{"kind": "scattering", "scales": 3}], "multiples of 8"),
@@ -40,7 +40,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"kind": "projection", "public": "digits", "dimensions": 3}], "records of the training set"),
     ([{"kind": "projection", "public": "nowhere", "dimensions": 3}], "is not known; it can be"),
     ([{"kind": "projection", "public": 3, "dimensions": 3}], "must name a data set"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64 there are"),
+    ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64"),
     (
         [{"kind": "projection", "public": "digits", "dimensions": 3, "whitening": 2.0}],
         "whitening = 2.0 must be at most 1",

@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.data import weights
 from gossamer.data.dataset import Dataset
 from gossamer.data.features.pipeline import applied, shape_after, statements, transformed
 from gossamer.data.features.pretrained import EfficientNetLite, Pretrained
 from gossamer.data.features.steps import Apply, named_steps, set_up
+from gossamer.data.origins import WEIGHTS, Weights
 from gossamer.errors import UserError
 from gossamer.training.plan import Plan
 
@@ -92,7 +92,7 @@ def test_what_was_computed_is_read_from_the_cache_without_weights(
     def gone(*_: object, **__: object) -> object:
         raise AssertionError("the weights were asked for again")
 
-    monkeypatch.setattr(weights.Weights, "find", gone)
+    monkeypatch.setattr(Weights, "find", gone)
     assert np.array_equal(transformed(data, transform, none, keep=True).x_train, first.x_train)
     with pytest.raises(AssertionError, match="asked for again"):
         transformed(dataset(images(9, 3, seed=5)), transform, none, keep=True)
@@ -121,7 +121,7 @@ def test_shapes_are_known_without_weights() -> None:
 
 def test_the_statement_stands_beside_every_result() -> None:
     inside = [{"kind": "beside", "branches": [["unit-norm"], [SMALL]]}, "unit-norm"]
-    assert statements([SMALL]) == statements(inside) == [weights.KNOWN["efficientnet-lite0"].statement()]
+    assert statements([SMALL]) == statements(inside) == [WEIGHTS["efficientnet-lite0"].statement()]
     assert statements(["unit-norm"]) == []
     config = resolve(recipes.read("frontier/cifar10-pixels"), {"data.transform": [SMALL, "unit-norm"]})
     assert statements([SMALL])[0] in Plan.of(config).privacy.notes

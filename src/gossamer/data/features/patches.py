@@ -113,9 +113,7 @@ def normalised(block: Tensor, size: int) -> Tensor:
 def k_means(patches: Tensor, filters: int, generator: torch.Generator) -> Tensor:
     """Unit vectors that the patches' directions cluster around."""
     if len(patches) < filters:
-        raise UserError(
-            f"data.transform: patches has filters = {filters}, more than the {len(patches)} public patches."
-        )
+        raise UserError(f"data.transform: patches has filters = {filters}, of {len(patches)} public patches.")
     points = functional.normalize(patches)
     centres = points[torch.randperm(len(points), generator=generator)[:filters]]
     for _ in range(_ITERATIONS):

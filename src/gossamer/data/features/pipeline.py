@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gossamer.data.arrays import share_rows
+from gossamer.data.arrays import Floats, share_rows
 from gossamer.data.dataset import Dataset, digest
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.pretrained import Pretrained
@@ -28,15 +27,14 @@ from gossamer.data.features.steps import (
     through,
     widest,
 )
-from gossamer.data.fetch import atomic, cache_dir
-from gossamer.data.weights import KNOWN
+from gossamer.data.origins import WEIGHTS, atomic, cache_dir
 from gossamer.errors import UserError
 from gossamer.options.stage import progress
 
 __all__ = ["Patches", "applied", "named_steps", "shape_after", "statements", "transformed"]
 
-Floats = npt.NDArray[np.float32]
 Load = Callable[[str, dict[str, Any]], Dataset]  # kind, options → a data set
+Parts = Mapping[str, Floats]  # x_train and x_test
 BLOCK_FLOATS = 1 << 20  # of the widest step in one block: larger ones leave the cache
 LEAST_ROWS = 50  # of a block: a wide matrix is read once for each
 VERSION = 1  # of what the steps compute; part of the cache's key
@@ -60,7 +58,7 @@ def every(kinds: Sequence[StepKind]) -> Iterator[StepKind]:
 def statements(transform: object) -> list[str]:
     """What belongs next to every result on these features: the public weights they owe to."""
     weights = [kind.weights for kind in every(named_steps(transform)) if isinstance(kind, Pretrained)]
-    return [KNOWN[name].statement() for name in dict.fromkeys(weights)]
+    return [WEIGHTS[name].statement() for name in dict.fromkeys(weights)]
 
 
 def to_fit(built: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[tuple[Step, list[Step]]]:
@@ -74,26 +72,28 @@ def to_fit(built: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[tuple
 
 
 def transformed(
-    dataset: Dataset, transform: object, load: Load, *, keep: bool, data_dir: Path | None = None
+    dataset: Dataset, transform: Sequence[Any], load: Load, *, keep: bool, data_dir: Path | None = None
 ) -> Dataset:
     """The data set after its steps. `keep`: the result goes to the cache, for records that are public."""
-    kinds = named_steps(transform)
-    built = set_up(kinds, dataset.x_train.shape[1:], data_dir)
+    built = set_up(named_steps(transform), dataset.x_train.shape[1:], data_dir)
     public = {_name(step): _public(step, dataset, load) for step, _ in to_fit(built)}
-    records = {"x_train": dataset.x_train, "x_test": dataset.x_test}
-    label, folder = f"features of {dataset.name}", _folder(kinds, records, public)
-    result: Mapping[str, Floats] = _cached(folder)
-    if not result:
-        # What takes minutes comes first and is kept by itself: other steps can follow it, and other sets need it.
-        first = _costly_start(kinds, built)
-        result = _first_stage(kinds[:first], built[:first], records, label, keep=keep)
+    records, label = _parts(dataset), f"features of {dataset.name}"
+    # What takes minutes comes first and is kept by itself: other steps can follow it, and other sets need it.
+    first = built[: _costly_start(built)]
+    rest = built[len(first) :]
+
+    def compute() -> Parts:
+        start = (
+            _computed(first, records, {}, lambda: _apply(first, records, label), keep) if first else records
+        )
         for step, before in to_fit(built):
-            _fit(step, kinds[:first], before, public[_name(step)])
-        if first < len(built):
-            result = {part: _apply(built[first:], x, label) for part, x in result.items()}
-            _store(folder, result, keep and bool(public or any(kind.costly for kind in every(kinds))))
+            _fit(step, first, before, public[_name(step)])
+        return _apply(rest, start, label) if rest else start
+
+    slow = bool(public) or any(kind.costly for kind in every([step.of for step in built]))
+    result = _computed(built, records, public, compute, keep and slow and bool(rest))
     moved = replace(dataset, x_train=np.array(result["x_train"]), x_test=np.array(result["x_test"]))
-    return moved.noted(transform=json.dumps([_table(step) for step in transform], ensure_ascii=False))  # type: ignore[attr-defined]
+    return moved.noted(transform=json.dumps([_table(step) for step in transform], ensure_ascii=False))
 
 
 def applied(x: Floats, transform: object, load: Load, *, data_dir: Path | None = None) -> Floats:
@@ -101,31 +101,17 @@ def applied(x: Floats, transform: object, load: Load, *, data_dir: Path | None =
     built = set_up(named_steps(transform), x.shape[1:], data_dir)
     for step, before in to_fit(built):
         _fit(step, [], before, _loaded(step, x.shape[1:], load))
-    return _apply(built, x, "features")
+    return _apply(built, {"x": x}, "features")["x"]
 
 
-def _costly_start(kinds: Sequence[StepKind], built: Sequence[Step]) -> int:
+def _costly_start(built: Sequence[Step]) -> int:
     """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
-    ends = [k + 1 for k, kind in enumerate(kinds) if any(inner.costly for inner in every([kind]))]
+    ends = [k + 1 for k, step in enumerate(built) if any(kind.costly for kind in every([step.of]))]
     return 0 if not ends or any(to_fit(built[: ends[-1]])) else ends[-1]
 
 
-def _first_stage(
-    kinds: Sequence[StepKind],
-    built: Sequence[Step],
-    records: Mapping[str, Floats],
-    label: str,
-    *,
-    keep: bool,
-) -> Mapping[str, Floats]:
-    if not built:
-        return records
-    folder = _folder(kinds, records, {})
-    result = _cached(folder)
-    if not result:
-        result = {part: _apply(built, x, label) for part, x in records.items()}
-        _store(folder, result, keep)
-    return result
+def _parts(dataset: Dataset) -> Parts:
+    return {"x_train": dataset.x_train, "x_test": dataset.x_test}
 
 
 def _table(step: Any) -> dict[str, Any]:
@@ -145,10 +131,9 @@ def _name(step: Step) -> str:
 def _loaded(step: Step, shape: Shape, load: Load) -> Dataset:
     options = _table(_kind(step).public)
     source = load(options.pop("kind"), options)
-    if source.x_train.shape[1:] != shape:
-        raise UserError(
-            f"data.transform: public = {_name(step)} has records of shape {source.x_train.shape[1:]}, the data {shape}."
-        )
+    its = source.x_train.shape[1:]
+    if its != shape:
+        raise UserError(f"data.transform: public = {_name(step)} has records of shape {its}, not {shape}.")
     return source
 
 
@@ -157,31 +142,31 @@ def _public(step: Step, dataset: Dataset, load: Load) -> Dataset:
     source = _loaded(step, dataset.x_train.shape[1:], load)
     if source.name == dataset.name in STORED or share_rows(dataset.x_train, source.x_train):
         raise UserError(
-            f"data.transform: public = {_name(step)} has records of the training set; what is fitted must not see them."
+            f"data.transform: public = {_name(step)} has records of the training set; name another."
         )
     return source
 
 
-def _fit(step: Step, costly: Sequence[StepKind], before: Sequence[Step], source: Dataset) -> None:
+def _fit(step: Step, first: Sequence[Step], before: Sequence[Step], source: Dataset) -> None:
     """Fit on the public set, after the steps before it; the costly ones at the start may be in the cache."""
     assert step.fit is not None
     order = np.random.default_rng(0).permutation(len(source.x_train))[: _kind(step).rows]
     if len(order) < 2:
         raise UserError(f"data.transform: public = {_name(step)} has {len(order)} records; 2 are needed.")
-    records = {"x_train": source.x_train, "x_test": source.x_test}
-    begun = _cached(_folder(costly, records, {})) if costly else {}
+    records = _parts(source)
+    begun = _cached(_folder(first, records, {})) if first else {}
     chosen = (begun or records)["x_train"][np.sort(order)]
-    rest = before[len(costly) :] if begun else before
+    rest = before[len(first) :] if begun else before
     step.apply = step.fit(lambda: _blocks(rest, chosen, f"public features of {source.name}"))
 
 
-def _apply(built: Sequence[Step], x: Floats, label: str) -> Floats:
-    shape = built[-1].shape if built else x.shape[1:]
-    result = np.empty((len(x), *shape), np.float32)
-    at = 0
-    for block in _blocks(built, x, label):
-        result[at : at + len(block)] = block.numpy()
-        at += len(block)
+def _apply(built: Sequence[Step], parts: Parts, label: str) -> dict[str, Floats]:
+    result = {}
+    for part, x in parts.items():
+        result[part], at = np.empty((len(x), *(built[-1].shape if built else x.shape[1:])), np.float32), 0
+        for block in _blocks(built, x, label):
+            result[part][at : at + len(block)] = block.numpy()
+            at += len(block)
     return result
 
 
@@ -197,23 +182,34 @@ def _blocks(built: Sequence[Step], x: Floats, label: str) -> Iterator[Tensor]:
             yield block
 
 
-def _folder(kinds: Sequence[StepKind], records: Mapping[str, Floats], public: Mapping[str, Dataset]) -> Path:
+def _folder(built: Sequence[Step], records: Parts, public: Mapping[str, Dataset]) -> Path:
     """Named after what the result depends on: the records, the steps with all their options, the public records."""
     fitted = {name: digest({"x_train": source.x_train}) for name, source in public.items()}
-    text = json.dumps([VERSION, digest(records), [kind.key() for kind in kinds], fitted], sort_keys=True)
+    text = json.dumps([VERSION, digest(records), [step.of.key() for step in built], fitted], sort_keys=True)
     return cache_dir() / "features" / hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _store(folder: Path, arrays: Mapping[str, Floats], keep: bool) -> None:
-    for part, values in arrays.items() if keep else ():
-        with atomic(folder / f"{part}.npy") as file:
-            np.save(file, values)
+def _computed(
+    built: Sequence[Step],
+    records: Parts,
+    public: Mapping[str, Dataset],
+    compute: Callable[[], Parts],
+    keep: bool,
+) -> Parts:
+    """What is in the cache, or is computed and, to `keep`, put there."""
+    folder = _folder(built, records, public)
+    result: Parts = _cached(folder)
+    if not result:
+        result = compute()
+        for part, values in result.items() if keep else ():
+            with atomic(folder / f"{part}.npy") as file:
+                np.save(file, values)
+    return result
 
 
 def _cached(folder: Path) -> dict[str, Floats]:
     """Files are mapped, not read: of a wide stage only some rows may be wanted."""
-    parts = {part: folder / f"{part}.npy" for part in ("x_train", "x_test")}
     try:
-        return {part: np.load(path, mmap_mode="r") for part, path in parts.items()}
+        return {part: np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("x_train", "x_test")}
     except (OSError, ValueError, EOFError):  # not there, or damaged: computed again and replaced
         return {}

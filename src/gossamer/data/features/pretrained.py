@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer.data.features.steps import Shape, Step, StepKind, check_images, steps
-from gossamer.data.weights import KNOWN, tensors
+from gossamer.data.origins import WEIGHTS
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 
@@ -156,29 +156,25 @@ class Pretrained(StepKind):
     costly: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.weights not in KNOWN:
+        if self.weights not in WEIGHTS:
             raise UserError(
-                f"data.transform: pretrained has weights = {self.weights!r}; there are {', '.join(KNOWN)}"
-                f"{ending(self.weights, KNOWN)}"
+                f"data.transform: pretrained has weights = {self.weights!r}; there are {', '.join(WEIGHTS)}"
+                f"{ending(self.weights, WEIGHTS)}"
             )
 
     def key(self) -> dict[str, Any]:
-        return {**super().key(), "sha256": KNOWN[self.weights].digest}
+        return {**super().key(), "sha256": WEIGHTS[self.weights].digest}
 
     def build(self, before: Shape, data_dir: Path | None = None) -> Step:
         channels, _, _ = check_images("pretrained", before)
         if channels not in (1, 3):
-            raise UserError(
-                f"data.transform: pretrained needs 1 or 3 channels; these images have {channels}."
-            )
-        entry = KNOWN[self.weights]
+            raise UserError(f"data.transform: pretrained needs 1 or 3 channels, not {channels}.")
+        entry = WEIGHTS[self.weights]
         widths = [stage.channels for stage in scaled_stages(entry.width, entry.depth)]
 
         @cache
         def network() -> EfficientNetLite:  # at first use: a shape, or features in the cache, need no weights
-            return EfficientNetLite(
-                tensors(entry.find(data_dir).content), width=entry.width, depth=entry.depth
-            )
+            return EfficientNetLite(entry.tensors(data_dir), width=entry.width, depth=entry.depth)
 
         def apply(block: Tensor) -> Tensor:
             starts = range(0, len(block), _TOGETHER)

@@ -1,12 +1,11 @@
 """The steps of `data.transform`: each sees one record at a time, and public constants.
 
-A new one is a subclass of `StepKind` with `build`, registered in `steps`.
+A new one is a subclass of `StepKind` with `apply` (and `shape`), or with `build`, registered in `steps`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,15 +47,23 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepKind(ABC):
+class StepKind:
     """A step as the configuration has it."""
 
     kind: ClassVar[str]
     costly: ClassVar[bool] = False  # takes minutes: what it computes is cached by itself
 
-    @abstractmethod
     def build(self, before: Shape, data_dir: Path | None = None) -> Step:
         """Set it up for records of this shape. data_dir: where weights may be, next to the cache."""
+        return Step(of=self, shape=self.shape(before), apply=self.apply)
+
+    def shape(self, before: Shape) -> Shape:
+        """Of a record afterwards; refuses records that it is not for."""
+        return before
+
+    def apply(self, block: Tensor) -> Tensor:
+        """The step of a block of records, each by itself; of a kind without `build`."""
+        raise NotImplementedError
 
     def key(self) -> dict[str, Any]:
         """All that its result depends on, options left at their default included."""
@@ -102,9 +109,7 @@ class FittedKind(StepKind):
 def named_steps(transform: object) -> list[StepKind]:
     """The user's list, checked: every entry a table with a kind, or the kind alone."""
     if not isinstance(transform, list | tuple):
-        raise UserError(
-            f"data.transform = {transform!r} must be a list of steps, for example ['scattering', 'unit-norm']."
-        )
+        raise UserError(f"data.transform = {transform!r} must be a list of steps, such as ['unit-norm'].")
     return [steps.parse(_as_table(step)) for step in transform]
 
 
@@ -143,9 +148,8 @@ class Scatter(StepKind):
                 f"{step}, from {2 * step} on; these are {height} x {width}."
             )
         scatter = Scattering(height, width, scales=self.scales, angles=self.angles)
-        return Step(
-            of=self, shape=(channels * scatter.channels, height // step, width // step), apply=scatter
-        )
+        shape = (channels * scatter.channels, height // step, width // step)
+        return Step(of=self, shape=shape, apply=scatter)
 
 
 @steps.register("average-pool")
@@ -155,15 +159,16 @@ class AveragePool(StepKind):
 
     size: Count = 2
 
-    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+    def shape(self, before: Shape) -> Shape:
         channels, height, width = check_images("average-pool", before)
-        size = self.size
-        if height % size or width % size:
+        if height % self.size or width % self.size:
             raise UserError(
-                f"data.transform: average-pool has size = {size}; it must divide the sides, {height} and {width}."
+                f"data.transform: average-pool.size = {self.size} must divide {height} and {width}."
             )
-        shape = (channels, height // size, width // size)
-        return Step(of=self, shape=shape, apply=lambda block: functional.avg_pool2d(block, size))
+        return channels, height // self.size, width // self.size
+
+    def apply(self, block: Tensor) -> Tensor:
+        return functional.avg_pool2d(block, self.size)
 
 
 @steps.register("log")
@@ -173,8 +178,8 @@ class Logarithm(StepKind):
 
     floor: Positive = 1e-3
 
-    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
-        return Step(of=self, shape=before, apply=lambda block: (block.clamp_min(0) + self.floor).log_())
+    def apply(self, block: Tensor) -> Tensor:
+        return (block.clamp_min(0) + self.floor).log_()
 
 
 @steps.register("affine")
@@ -185,8 +190,8 @@ class Affine(StepKind):
     mean: Finite = 0.0
     deviation: Positive = 1.0
 
-    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
-        return Step(of=self, shape=before, apply=lambda block: (block - self.mean) / self.deviation)
+    def apply(self, block: Tensor) -> Tensor:
+        return (block - self.mean) / self.deviation
 
 
 @steps.register("group-norm")
@@ -196,13 +201,15 @@ class GroupNorm(StepKind):
 
     groups: Count = 27
 
-    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+    def shape(self, before: Shape) -> Shape:
         if before[0] % self.groups:
             raise UserError(
-                f"data.transform: group-norm has groups = {self.groups}, which does not divide the {before[0]} "
-                "channels."
+                f"data.transform: group-norm.groups = {self.groups} must divide {before[0]} channels."
             )
-        return Step(of=self, shape=before, apply=lambda block: functional.group_norm(block, self.groups))
+        return before
+
+    def apply(self, block: Tensor) -> Tensor:
+        return functional.group_norm(block, self.groups)
 
 
 @steps.register("unit-norm")
@@ -210,14 +217,10 @@ class GroupNorm(StepKind):
 class UnitNorm(StepKind):
     """Every record by itself: x / ‖x‖."""
 
-    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
-        def apply(block: Tensor) -> Tensor:
-            flat = block.flatten(1)
-            norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min_(_TINY)
-            scaled: Tensor = flat / norms
-            return scaled.view_as(block)
-
-        return Step(of=self, shape=before, apply=apply)
+    def apply(self, block: Tensor) -> Tensor:
+        flat = block.flatten(1)
+        norms: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True).clamp_min_(_TINY)
+        return (flat / norms).view_as(block)
 
 
 @steps.register("random-fourier")
@@ -237,11 +240,11 @@ class RandomFourier(StepKind):
         omega = torch.randn(math.prod(before), self.dimensions, generator=draw) / self.width
         phase = 2 * math.pi * torch.rand(self.dimensions, generator=draw)
         scale = math.sqrt(2 / self.dimensions)
-        return Step(
-            of=self,
-            shape=(self.dimensions,),
-            apply=lambda block: scale * torch.cos(block.flatten(1) @ omega + phase),
-        )
+
+        def apply(block: Tensor) -> Tensor:
+            return scale * torch.cos(block.flatten(1) @ omega + phase)
+
+        return Step(of=self, shape=(self.dimensions,), apply=apply)
 
 
 @steps.register("random-projection")
@@ -287,9 +290,7 @@ class Projection(FittedKind):
     def build(self, before: Shape, data_dir: Path | None = None) -> Step:
         size = math.prod(before)
         if self.dimensions > size:
-            raise UserError(
-                f"data.transform: projection has dimensions = {self.dimensions}, of {size} there are."
-            )
+            raise UserError(f"data.transform: projection has dimensions = {self.dimensions}, of {size}.")
         return Step(of=self, shape=(self.dimensions,), fit=lambda blocks: self._fit(blocks, size))
 
     def key(self) -> dict[str, Any]:
@@ -323,30 +324,27 @@ class Straighten(StepKind):
     without ink, or with all of it in one row, is only centred. What leaves the frame is lost, what comes in is 0.
     """
 
-    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
-        _, height, width = check_images("straighten", before)
-        rows = torch.arange(height) - (height - 1) / 2  # from the middle
-        columns = torch.arange(width) - (width - 1) / 2
+    def shape(self, before: Shape) -> Shape:
+        return check_images("straighten", before)
 
-        def apply(block: Tensor) -> Tensor:
-            ink = block.clamp_min(0).sum(1)
-            ink = ink / ink.sum((1, 2), keepdim=True).clamp_min(_NO_INK)
-            by_row, by_column = ink.sum(2), ink.sum(1)
-            row, column = by_row @ rows, by_column @ columns
-            down, across = rows - row[:, None], columns - column[:, None]  # from the centre
-            spread = (by_row * down**2).sum(1)
-            together = torch.einsum("bhw,bh,bw->b", ink, down, across)
-            slant = torch.where(spread > _NO_INK, together / spread.clamp_min(_NO_INK), 0.0)
-            slant = slant.clamp(-_STEEPEST, _STEEPEST)
-            # Where each pixel of the result is taken from, in halves of a side from the middle.
-            from_row = (rows + row[:, None])[:, :, None].expand(-1, -1, width)
-            from_column = columns + column[:, None, None] + slant[:, None, None] * rows[:, None]
-            places = torch.stack([2 * from_column / width, 2 * from_row / height], -1)
-            return functional.grid_sample(
-                block, places, mode="bilinear", padding_mode="zeros", align_corners=False
-            )
-
-        return Step(of=self, shape=before, apply=apply)
+    def apply(self, block: Tensor) -> Tensor:
+        rows, columns = (torch.arange(side) - (side - 1) / 2 for side in block.shape[2:])  # from the middle
+        ink = block.clamp_min(0).sum(1)
+        ink = ink / ink.sum((1, 2), keepdim=True).clamp_min(_NO_INK)
+        by_row, by_column = ink.sum(2), ink.sum(1)
+        row, column = by_row @ rows, by_column @ columns
+        down, across = rows - row[:, None], columns - column[:, None]  # from the centre
+        spread = (by_row * down**2).sum(1)
+        together = torch.einsum("bhw,bh,bw->b", ink, down, across)
+        slant = torch.where(spread > _NO_INK, together / spread.clamp_min(_NO_INK), 0.0)
+        slant = slant.clamp(-_STEEPEST, _STEEPEST)
+        # Where each pixel of the result is taken from, in halves of a side from the middle.
+        from_row = (rows + row[:, None])[:, :, None].expand(-1, -1, len(columns))
+        from_column = columns + column[:, None, None] + slant[:, None, None] * rows[:, None]
+        places = torch.stack([2 * from_column / len(columns), 2 * from_row / len(rows)], -1)
+        return functional.grid_sample(
+            block, places, mode="bilinear", padding_mode="zeros", align_corners=False
+        )
 
 
 @steps.register("beside")
@@ -402,18 +400,15 @@ def _leading(covariance: Tensor, count: int) -> tuple[Tensor, Tensor]:
     size = len(covariance)
     if size <= _EXACT or 2 * count > size:
         values, vectors = torch.linalg.eigh(covariance)
-        return _falling(values, vectors, count)
-    start = torch.randn(size, count + _SPARE, generator=torch.Generator().manual_seed(0))
-    narrow = covariance.float()
-    space, _ = torch.linalg.qr(start)
-    for _ in range(_PRODUCTS):
-        space, _ = torch.linalg.qr(narrow @ space)
-    values, turned = torch.linalg.eigh((space.T @ narrow @ space).double())
-    return _falling(values, space.double() @ turned, count)
-
-
-def _falling(values: Tensor, vectors: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Each vector with its largest entry positive: a sign must not depend on rounding, so on threads or machines."""
+    else:
+        start = torch.randn(size, count + _SPARE, generator=torch.Generator().manual_seed(0))
+        narrow = covariance.float()
+        space, _ = torch.linalg.qr(start)
+        for _ in range(_PRODUCTS):
+            space, _ = torch.linalg.qr(narrow @ space)
+        values, turned = torch.linalg.eigh((space.T @ narrow @ space).double())
+        vectors = space.double() @ turned
+    # Each vector with its largest entry positive: a sign must not depend on rounding, so on threads or machines.
     vectors = vectors[:, -count:].flip(1)
     largest = vectors.abs().argmax(0, keepdim=True)
     return values[-count:].flip(0), vectors * vectors.gather(0, largest).sign()
@@ -422,7 +417,5 @@ def _falling(values: Tensor, vectors: Tensor, count: int) -> tuple[Tensor, Tenso
 def check_images(kind: str, before: Shape) -> tuple[int, int, int]:
     """The channels, height and width of a record."""
     if len(before) != 3:
-        raise UserError(
-            f"data.transform: {kind} needs images; here a record is {' x '.join(map(str, before))} values."
-        )
+        raise UserError(f"data.transform: {kind} needs images; here a record has shape {before}.")
     return before[0], before[1], before[2]
