@@ -25,7 +25,7 @@ from gossamer.config.baselines import effective
 from gossamer.config.checks import check
 from gossamer.config.layers import named, parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
-from gossamer.data.memory import Data
+from gossamer.data.own import Data
 from gossamer.errors import UserError, short
 from gossamer.mechanism.clipping import clips
 from gossamer.mechanism.noise import families

@@ -19,8 +19,7 @@ from gossamer.config.baselines import effective
 from gossamer.config.checks import check
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
-from gossamer.data.memory import Memory
-from gossamer.data.own import OwnRecords
+from gossamer.data.own import Memory, OwnRecords
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
