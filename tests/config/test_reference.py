@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.config.algorithm import algorithms
-from gossamer.config.reference import as_data, as_markdown, as_text, tables
+from gossamer.config.reference import as_data, as_markdown, as_text, tables, type_words
 from gossamer.config.schema import RunConfig
 from gossamer.data.load import datasets
 from gossamer.models.networks import models
 from gossamer.options.registry import Registry, options_of
-from gossamer.options.words import type_words
 from gossamer.topology.kinds import topologies
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"

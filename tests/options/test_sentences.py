@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-from pydantic_core.core_schema import ErrorType
 
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.options.sentences import NO_WORDS, _expected
 
 BASE: dict[str, Any] = {
     "nodes": 4,
@@ -136,21 +134,3 @@ def test_a_kind_that_is_nearly_one_is_asked_back(changes: dict[str, Any], end: s
     with pytest.raises(UserError) as caught:
         resolve(BASE, changes)
     assert str(caught.value).endswith(end)
-
-
-# Of Python calls, attributes and JSON texts: nothing that a table of a configuration is read by.
-ELSEWHERE = (
-    "no_such_attribute", "json_", "needs_python_object", "get_attribute_error", "default_factory", "assertion_error",
-    "missing_sentinel", "ellipsis", "is_instance_of", "is_subclass_of", "callable", "arguments_type", "argument",
-    "unexpected_", "multiple_argument", "invalid_key",
-)  # fmt: skip
-OTHERWISE = ("missing", "extra_forbidden", "value_error", "union_tag_invalid", "union_tag_not_found")
-
-
-@pytest.mark.parametrize("name", get_args(ErrorType))
-def test_every_mistake_that_pydantic_knows_has_our_words(name: str) -> None:
-    limits = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "expected")
-    said = _expected({"type": name, "msg": "Input should be a valid X", "ctx": dict.fromkeys(limits, 3)})
-    assert "Input" not in said and "{" not in said  # noqa: PT018
-    if not any(part in name for part in (*ELSEWHERE, *OTHERWISE)):
-        assert said != NO_WORDS

@@ -1,19 +1,21 @@
-"""Every table and kind of a configuration with its options: `gossamer recipes --schema`, and docs/configuration.md."""
+"""The tables and kinds of a configuration with their options: `gossamer recipes --schema`, docs/configuration.md."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import textwrap
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gossamer.config.schema import RunConfig
-from gossamer.options.registry import Option, Registry, meaning_of, options_of
-from gossamer.options.words import bare, default_words, extras, is_model, members, type_words
+from gossamer.options.registry import Option, Registry, Table, meaning_of, options_of
 
 INTRODUCTION = """\
 # Configuration
@@ -124,18 +126,15 @@ def as_markdown() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-# --- what there is ------------------------------------------------------------------------------------------
-
-
 def _of_model(name: str, model: type[BaseModel], meaning: str) -> Iterator[TableEntry]:
     hints = get_type_hints(model, include_extras=True)
     options, inside = [], []
     for key, info in model.model_fields.items():
         default = info.get_default(call_default_factory=True)
-        said = info.description or meaning_of(hints[key])
+        meaning_of_key = info.description or meaning_of(hints[key])
         required = default is PydanticUndefined
-        option = Option(key, hints[key], None if required else default, required, said)
-        below = list(_inside(f"{name}.{key}".lstrip("."), hints[key], said))
+        option = Option(key, hints[key], None if required else default, required, meaning_of_key)
+        below = list(_inside(f"{name}.{key}".lstrip("."), hints[key], meaning_of_key))
         inside += below
         words = any(get_origin(bare(member)) is Literal for member in members(hints[key]))
         if not below or words:  # a word or a table
@@ -153,9 +152,6 @@ def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
     if registry is not None:
         if registry.table == name:  # elsewhere it is described already
             yield from _of_kinds(name, meaning, registry.kinds)
-    elif len(plain) > 1 and all(is_model(member) for member in plain):
-        kinds = {get_args(member.model_fields["kind"].annotation)[0]: member for member in plain}
-        yield from _of_kinds(name, meaning, kinds)
     else:
         for member in plain:
             if get_origin(member) is dict:  # tables by names that the user chooses
@@ -168,7 +164,7 @@ def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
 
 def _of_kinds(name: str, meaning: str, kinds: dict[str, type[Any]]) -> Iterator[TableEntry]:
     kinds = dict(sorted(kinds.items()))  # modules register theirs in the order in which they are imported
-    options = {kind: _options(made) for kind, made in kinds.items()}
+    options = {kind: options_of(made) for kind, made in kinds.items()}
     first, *others = ({_said(option) for option in its} for its in options.values())
     common = first.intersection(*others) if others else set()
     entries: dict[Any, KindEntry] = {}
@@ -189,13 +185,6 @@ def _said(option: Option) -> tuple[str, ...]:
     return option.name, _value_words(option), option.meaning
 
 
-def _options(made: type[Any]) -> tuple[Option, ...]:
-    if not is_model(made):
-        return options_of(made)
-    (entry, *_) = _of_model("", made, "")
-    return tuple(option for option in entry.options if option.name != "kind")
-
-
 def _first_sentence(made: type[Any]) -> str:
     """The first paragraph of its own docstring."""
     said = made.__dict__.get("__doc__") or ""
@@ -203,19 +192,14 @@ def _first_sentence(made: type[Any]) -> str:
 
 
 def _value_words(option: Option) -> str:
-    return (
-        f"{type_words(option.type)}; must be set"
-        if option.required
-        else (f"{type_words(option.type)} ({default_words(option.default)})")
-    )
+    rest = "; must be set" if option.required else f" ({default_words(option.default)})"
+    return f"{type_words(option.type)}{rest}"
 
 
 def _option_lines(option: Option, indent: str) -> list[str]:
-    lines = _wrapped(f"{option.name} = {_value_words(option)}", TEXT_WIDTH, indent, indent + "    ")
-    return [
-        *lines,
-        *(_wrapped(option.meaning, TEXT_WIDTH, indent + "    ", indent + "    ") if option.meaning else []),
-    ]
+    deeper = indent + "    "
+    lines = _wrapped(f"{option.name} = {_value_words(option)}", TEXT_WIDTH, indent, deeper)
+    return [*lines, *_wrapped(option.meaning, TEXT_WIDTH, deeper, deeper)]
 
 
 def _bullet(option: Option) -> list[str]:
@@ -224,11 +208,87 @@ def _bullet(option: Option) -> list[str]:
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    indents = {"initial_indent": first, "subsequent_indent": rest}
+    return textwrap.wrap(text, width, **indents, break_on_hyphens=False, break_long_words=False)
+
+
+def type_words(annotation: Any) -> str:
+    """What a value may be, in plain words."""
+    return " or ".join(dict.fromkeys(_alternatives(annotation, ())))
+
+
+def default_words(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if hasattr(value, "kind"):
+        return str(value.kind)
+    if dataclasses.is_dataclass(value) or isinstance(value, BaseModel):
+        return "as below"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _alternatives(annotation: Any, limits: Sequence[Any]) -> Iterator[str]:
+    noted = extras(annotation)
+    for extra in noted:
+        if isinstance(extra, Registry):
+            yield f"table with a kind, see [{extra.table}]"
+            return
+        if isinstance(extra, Table):
+            yield "table"
+            return
+    if get_origin(annotation) is Annotated:
+        yield from _alternatives(get_args(annotation)[0], [*_limits(noted), *limits])
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            if member is not type(None):
+                yield from _alternatives(member, limits)
+    elif get_origin(annotation) is Literal:
+        *choices, last = map(str, get_args(annotation))
+        yield f"{', '.join(choices)} or {last}" if choices else last
+    elif get_origin(annotation) is list:
+        inner = type_words(get_args(annotation)[0])
+        for one in ("number", "text", "list"):
+            inner = re.sub(rf"\b{one}\b", f"{one}s", inner)
+        yield "list" if inner == "anything" or " or " in inner else f"list of {inner}"
+    elif get_origin(annotation) is dict or is_model(annotation):
+        yield "table"
+    else:
+        names = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+        yield " ".join([names.get(annotation, "anything"), *_limit_words(limits)])
+
+
+def _limits(extras: Sequence[Any]) -> list[Any]:
+    return [limit for extra in extras for limit in (extra, *getattr(extra, "metadata", ()))]
+
+
+def _limit_words(limits: Sequence[Any]) -> Iterator[str]:
+    """Limits as far as a person cares: what only keeps numbers finite is left out."""
+    for limit in limits:
+        for key, word in (("gt", "above"), ("ge", "from"), ("lt", "below"), ("le", "up to")):
+            value = getattr(limit, key, None)
+            if isinstance(value, int | float) and abs(value) < 1e9:
+                yield f"{word} {0 if 0 < value < 1e-9 else value:g}"
+
+
+def extras(annotation: Any) -> tuple[Any, ...]:
+    return getattr(annotation, "__metadata__", ()) if get_origin(annotation) is Annotated else ()
+
+
+def members(annotation: Any) -> list[Any]:
+    """The types of a union, without None; of anything else itself."""
+    plain = bare(annotation)
+    if get_origin(plain) in (Union, types.UnionType):
+        return [m for member in get_args(plain) if member is not type(None) for m in members(member)]
+    return [annotation]
+
+
+def bare(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

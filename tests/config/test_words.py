@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
+from gossamer.config.reference import bare, default_words, extras, is_model, members, type_words
 from gossamer.options.registry import Registry, Table
 from gossamer.options.types import Count, Fraction, Positive, Share, Size
-from gossamer.options.words import bare, default_words, extras, is_model, members, type_words
 
 shapes: Registry[Any] = Registry("shape")
 
