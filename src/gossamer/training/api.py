@@ -40,7 +40,7 @@ from gossamer.runtime.cluster import connect, ranks_started, started_as_rank
 from gossamer.runtime.group import Alone, Group, agreed, split
 from gossamer.runtime.launch import launch, launched
 from gossamer.topology.kinds import topologies
-from gossamer.training.assemble import Parts, assemble, without_private_hold_out
+from gossamer.training.assemble import Parts, assemble
 from gossamer.training.budget import preview
 from gossamer.training.data import DataCache
 from gossamer.training.plan import Plan
@@ -339,7 +339,11 @@ def run_in(
     def assembled() -> Parts:
         plan = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)
         parts = assemble(plan)
-        return parts if group.size == 1 else without_private_hold_out(parts)
+        if group.size == 1 or parts.dataset.public_test:
+            return parts
+        # A hold-out that was not declared public stays where it is, and so do figures computed from it.
+        x, y = parts.test
+        return dataclasses.replace(parts, test=(x[:0], y[:0]))
 
     parts: Parts = agreed(group, assembled)
     with display:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.config.schema import PersonUnit, RunConfig
+from gossamer.config.schema import PersonUnit
 from gossamer.data.arrays import gathered
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
@@ -22,7 +22,7 @@ from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.sampling import NodeLot, Sampler
 from gossamer.runtime.group import Group
-from gossamer.training.data import Held, held
+from gossamer.training.data import held
 from gossamer.training.plan import Plan
 from gossamer.training.privacy import NodePlan
 
@@ -77,26 +77,30 @@ class Parts:
 
     def agreed(self, group: Group, run: str, start: int) -> Parts:
         """With the secrets that the noise of several processes needs; `start`: how often the run was begun before."""
-
-        def join(keys: list[str]) -> list[str]:
-            return group.join(keys, per_node=True)
-
-        noise = self.noise.agree(self.nodes, join, f"{run} {start}", seeded=self.plan.seeded)
+        noise = self.noise.agree(
+            self.nodes,
+            lambda keys: group.join(keys, per_node=True),
+            f"{run} {start}",
+            seeded=self.plan.seeded,
+        )
         return replace(self, noise=noise)
 
-    def with_records(self) -> Parts:
-        """With the records of the data set, which is another form of the one these parts were assembled with."""
-        assert self.rows is not None
+    def with_dataset(self, dataset: Dataset) -> Parts:
+        """With the same rows of another form of the data set."""
         device, hold_out = self.records.x.device, len(self.test[0])
-        x, y = _test(self.dataset, device)
-        judged = self.judged
-        if judged is not None and self.judged_rows is not None:
-            judged = self._same_units(judged, self.judged_rows)
-        records = self._same_units(self.records, self.rows)
-        return replace(self, judged=judged, records=records, test=(x[:hold_out], y[:hold_out]))
 
-    def _same_units(self, before: Records, rows: NDArray[np.int64]) -> Records:
-        return _records(self.dataset, rows, before.sizes, before.x.device, before.persons, mean=before.mean)
+        def again(before: Records, rows: NDArray[np.int64] | None) -> Records:
+            assert rows is not None
+            return _records(dataset, rows, before.sizes, device, before.persons, mean=before.mean)
+
+        x, y = _test(dataset, device)
+        return replace(
+            self,
+            dataset=dataset,
+            records=again(self.records, self.rows),
+            judged=None if self.judged is None else again(self.judged, self.judged_rows),
+            test=(x[:hold_out], y[:hold_out]),
+        )
 
     def stream(self) -> Stream:
         """A new one from the system, or the seed's."""
@@ -105,25 +109,10 @@ class Parts:
 
 def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
     """The parts of these nodes (of those the plan hosts, if None); no other node's records are kept."""
-    config = o.config
+    config, privacy = o.config, o.privacy
     nodes = o.hosted if nodes is None else nodes
-    plans = o.privacy.nodes[nodes.start : nodes.stop]
+    plans = privacy.nodes[nodes.start : nodes.stop]
     dataset = o.dataset or o.cache.load(o.asked, o.data_dir, nodes)
-    rows_held = held(o.asked, dataset)
-    pieces, persons, units = rows_held.rows, rows_held.persons, rows_held.units
-    if o.pool is None and len(pieces) > len(nodes):
-        here = slice(nodes.start, nodes.stop)
-        pieces, units, persons = pieces[here], units[here], None if persons is None else persons[here]
-    judged, judged_rows = _judged(o, dataset, rows_held, nodes)
-    rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
-    sampler: Sampler | None = None
-    if o.pool is not None:
-        sampler = o.privacy.sampling.make_uneven(np.repeat(o.pool.rates, units).tolist())
-        sizes, units = [len(rows)], [sum(units)]
-        persons = None if persons is None else [np.concatenate(persons)]
-    if sampler is None:
-        lots = [NodeLot(i, p.records, p.rate, p.lot) for i, p in zip(nodes, plans, strict=True)]
-        sampler = o.privacy.sampling.make(lots, units)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
@@ -131,16 +120,33 @@ def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
             "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
             "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
         )
-    device = torch.device(config.device)
-    levels = Levels(torch.tensor([node.factor for node in plans], dtype=torch.float64), o.privacy.shape)
-    ends = np.array([node.end for node in plans])
+    device, everyone = torch.device(config.device), held(o.asked, dataset)
+    hosted = everyone.at(nodes, pooled=o.pool is not None)
+    rows = np.concatenate(hosted.rows)
+    if o.pool is not None:
+        sampler = privacy.sampling.make_uneven(np.repeat(o.pool.rates, everyone.units).tolist())
+    if o.pool is None or sampler is None:
+        lots = [NodeLot(i, p.records, p.rate, p.lot) for i, p in zip(nodes, plans, strict=True)]
+        sampler = privacy.sampling.make(lots, hosted.units)
+    # A node's vector is that of its mean loss.
+    unit = config.privacy.unit
+    mean = unit.combine == "mean" if isinstance(unit, PersonUnit) else unit == "node"
+    judged, judged_rows = None, None
+    if hosted.judged is not None:
+        judged_rows, sizes = np.concatenate(hosted.judged.rows), [len(own) for own in hosted.judged.rows]
+        judged = _records(dataset, judged_rows, sizes, device, hosted.judged.persons, mean=True)
+        # A network that cannot be evaluated on one record alone is refused now, not after the last round.
+        one_output(o.module, torch.Size(config.data.shape_of(dataset)), judged.x.dtype)
+    levels = Levels(torch.tensor([node.factor for node in plans], dtype=torch.float64), privacy.shape)
     parts = Parts(
         plan=o,
         nodes=nodes,
         dataset=dataset,
-        records=_records(dataset, rows, sizes, device, persons, mean=_takes_means(config)),
+        records=_records(dataset, rows, [len(own) for own in hosted.rows], device, hosted.persons, mean=mean),
         sampler=sampler,
-        noise=o.privacy.noise.make(levels, ends, config.privacy.noise.arithmetic),
+        noise=privacy.noise.make(
+            levels, np.array([node.end for node in plans]), config.privacy.noise.arithmetic
+        ),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=_test(dataset, device),
         rows=rows,
@@ -163,32 +169,6 @@ def _records(
 ) -> Records:
     x, y = torch.from_numpy(gathered(dataset.x_train, rows)), torch.from_numpy(dataset.y_train[rows])
     return Records(x.to(device), y.to(device), sizes, persons=persons, mean=mean)
-
-
-def _judged(
-    o: Plan, dataset: Dataset, rows_held: Held, nodes: range
-) -> tuple[Records | None, NDArray[np.int64] | None]:
-    """What the hosted nodes keep out of training; of one that stands for all, everyone's."""
-    if rows_held.judged is None:
-        return None, None
-    pieces, persons = rows_held.judged.rows, rows_held.judged.persons
-    if o.pool is not None:
-        pieces = [np.concatenate(pieces)]
-        persons = None if persons is None else [np.concatenate(persons)]
-    elif len(pieces) > len(nodes):
-        here = slice(nodes.start, nodes.stop)
-        pieces, persons = pieces[here], None if persons is None else persons[here]
-    rows, sizes = np.concatenate(pieces), [len(piece) for piece in pieces]
-    records = _records(dataset, rows, sizes, torch.device(o.config.device), persons, mean=True)
-    # A network that cannot be asked about one record alone is refused now, not after the last round.
-    one_output(o.module, torch.Size(o.config.data.shape_of(dataset)), records.x.dtype)
-    return records, rows
-
-
-def _takes_means(config: RunConfig) -> bool:
-    """Is a unit's vector the mean of its records' vectors? A node's is: its gradient is that of its mean loss."""
-    unit = config.privacy.unit
-    return unit.combine == "mean" if isinstance(unit, PersonUnit) else unit == "node"
 
 
 def _test(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -219,9 +199,3 @@ def _refuse_thinner_noise(parts: Parts) -> None:
                     f"({planned.noise_multiplier:.4g} against {written.noise_multiplier:.4g} sensitivities); its "
                     "`release` and its mechanism's must agree."
                 )
-
-
-def without_private_hold_out(parts: Parts) -> Parts:
-    """A hold-out that was not declared public stays where it is, and so do figures computed from it."""
-    x, y = parts.test
-    return parts if parts.dataset.public_test else replace(parts, test=(x[:0], y[:0]))

@@ -123,6 +123,18 @@ class Held:
         """What a node declares, and lots are drawn of."""
         return [len(own) for own in (self.rows if self.persons is None else self.persons)]
 
+    def at(self, nodes: range, *, pooled: bool) -> Held:
+        """Those of these nodes; `pooled`: of one node that has everyone's."""
+
+        def chosen(pieces: list[Rows]) -> list[Rows]:
+            if pooled:
+                return [np.concatenate(pieces)]
+            return pieces[nodes.start : nodes.stop] if len(pieces) > len(nodes) else pieces
+
+        persons = None if self.persons is None else chosen(self.persons)
+        judged = None if self.judged is None else self.judged.at(nodes, pooled=pooled)
+        return Held(chosen(self.rows), persons, judged)
+
 
 def held(config: RunConfig, dataset: Dataset) -> Held:
     """`config` as it was asked for: a baseline pools what the nodes hold."""

@@ -313,7 +313,7 @@ def _with(parts: Parts, step: Step, found: Found) -> Parts:
     if dataset.class_weights != before.class_weights:
         o = _weighted(o, dataset.class_weights)
     parts = replace(parts, dataset=dataset, plan=o)
-    return parts if dataset.x_train is before.x_train else parts.with_records()
+    return parts if dataset.x_train is before.x_train else parts.with_dataset(dataset)
 
 
 def _weighted(o: Plan, weights: tuple[float, ...]) -> Plan:
