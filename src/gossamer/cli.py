@@ -150,21 +150,11 @@ def compare(
     from gossamer.studies.compare.command import show_comparison
     from gossamer.studies.compare.grid import parse_overs
 
-    found = run_comparison(
-        recipe,
-        parse_overrides(overrides or []),
-        over=parse_overs(over or []),
-        seeds=seeds,
-        baselines=baselines,
-        out=out,
-        jobs=jobs,
-        engine=engine,
-        data_dir=data_dir,
-        force=force,
-        quiet=as_json,
-    )
-    show_comparison(found, quiet=as_json)
-    _finish(found.result, as_json)
+    common = _study_options(out, jobs, engine, data_dir, force, as_json)
+    changes, over_values = parse_overrides(overrides or []), parse_overs(over or [])
+    comparison = run_comparison(recipe, changes, over=over_values, seeds=seeds, baselines=baselines, **common)
+    show_comparison(comparison, quiet=as_json)
+    _finish(comparison.result, as_json)
 
 
 @app.command()
@@ -188,20 +178,17 @@ def tune(
     from gossamer.studies.compare.grid import parse_overs
     from gossamer.studies.tune import tune as run_tuning
 
-    found = run_tuning(
-        recipe,
-        parse_overrides(overrides or []),
-        over=parse_overs(over or []),
-        out=out,
-        jobs=jobs,
-        engine=engine,
-        data_dir=data_dir,
-        force=force,
-        quiet=as_json,
-    )
+    common = _study_options(out, jobs, engine, data_dir, force, as_json)
+    tuning = run_tuning(recipe, parse_overrides(overrides or []), over=parse_overs(over or []), **common)
     if not as_json:
-        show_tuning(found.result)
-    _finish(found.result, as_json)
+        show_tuning(tuning.result)
+    _finish(tuning.result, as_json)
+
+
+def _study_options(
+    out: Path | None, jobs: int | None, engine: str, data_dir: Path | None, force: bool, quiet: bool
+) -> dict[str, Any]:
+    return {"out": out, "jobs": jobs, "engine": engine, "data_dir": data_dir, "force": force, "quiet": quiet}
 
 
 def _paper_tables(incomplete: str) -> list[str]:
@@ -238,17 +225,8 @@ def reproduce(
         raise UserError("no table is named; name one, for example dyn-d2p/table2, or use --list.")
     from gossamer.studies.reproduce import reproduce as run_table
 
-    found = run_table(
-        table,
-        scale=scale,
-        out=out,
-        jobs=jobs,
-        engine=engine,
-        data_dir=data_dir,
-        force=force,
-        quiet=as_json,
-    )
-    _finish(found, as_json)
+    common = _study_options(out, jobs, engine, data_dir, force, as_json)
+    _finish(run_table(table, scale=scale, **common), as_json)
 
 
 @app.command()

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import tomli_w
 
-from gossamer.config import RunConfig, recipes, resolve, stored
+from gossamer.config import recipes
+from gossamer.config.layers import resolve, stored
 from gossamer.config.methods import method_names
+from gossamer.config.schema import RunConfig
 from gossamer.results.rundir import RunDirectory
 
 BASELINES = ("none", "non-private", "no-communication", "central")

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gossamer.config import recipes, resolve
+from gossamer.config import recipes
 from gossamer.config.checks import check
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 
 FULL = {"privacy.sampling": {"kind": "full"}}

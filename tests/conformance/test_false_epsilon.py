@@ -15,8 +15,9 @@ import torch
 from tests.support.mechanism import levels
 
 from gossamer import algorithms
-from gossamer.config import recipes, resolve
+from gossamer.config import recipes
 from gossamer.config.algorithm import Algorithm
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import QuantileClip, Stretches, clips
 from gossamer.mechanism.noise import families

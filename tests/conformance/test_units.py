@@ -15,7 +15,8 @@ import torch
 import gossamer
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.recompute import recompute
-from gossamer.config import recipes, resolve
+from gossamer.config import recipes
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan

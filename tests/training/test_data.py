@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.support.configurations import configured
 
-from gossamer.config import resolve
+from gossamer.config.layers import resolve
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.training.data import DataCache, declared, facts_of, load, split

@@ -12,7 +12,8 @@ from tests.support.configurations import outlined
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import colluders
 from gossamer.accounting.profiles import TradeOff
-from gossamer.config import recipes, resolve
+from gossamer.config import recipes
+from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.training.calibration import most_nodes
 from gossamer.training.plan import Plan

@@ -111,7 +111,7 @@ def test_sizes_weigh_and_budgets_end() -> None:
     [
         ({"algorithm__mixes": 3}, "needs gradients at points that all nodes know"),
         ({"topology__kind": "ring"}, "needs gradients at points that all nodes know"),
-        ({"privacy__clip": {"kind": "quantile"}}, "follows counts that a node keeps to itself"),
+        ({"privacy__clip": {"kind": "quantile"}}, "follows counts"),
     ],
 )
 def test_runs_without_a_view_are_refused(changes: dict[str, Any], says: str) -> None:

@@ -1,9 +1,9 @@
-"""What a run spends on the user's own records, on file beside them before its first release.
+"""Budget accounts of the user's own records: what a run spends on them is on file before its first release.
 
 Every file of records has its account in a `budget.jsonl`: in the file's own folder, or where `data.budget` says. With a
 file per node each node's host keeps its own nodes' accounts, and no other host sees them; of one file for all nodes
-each machine that holds it keeps one account. A digest of a private file would let whoever has it test guesses, so it is
-written beside the file and in the user's own register only, and never sent. Public and made-up sets have no account.
+each machine that holds it keeps one account. A digest of a private file lets anyone who has it test guesses, so it is
+written next to the file and into the user's own register only, and never sent. Public and made-up sets have no account.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +33,6 @@ from gossamer.runtime.group import Group
 from gossamer.training.plan import Plan
 
 UNNAMED = "a run on one of the nodes' records is one without a proof"
-Keep = Callable[[int, Event], bool]  # node, planned event → does it count?
 
 
 @dataclass(frozen=True)
@@ -45,30 +45,26 @@ class Place:
     holder: str | None  # the column that says which of them holds a record
 
     @property
-    def beside(self) -> bool:
-        return self.file.parent == self.account.parent
+    def records(self) -> str:
+        """The file as its account names it."""
+        return self.file.name if self.file.parent == self.account.parent else str(self.file)
 
     @property
-    def records(self) -> str:
-        """The file as its account calls it."""
-        return self.file.name if self.beside else str(self.file)
-
     def digest(self) -> str | None:
-        """As the account has it."""
-        return self.listed()[2] if self.beside else None
+        """As the account has it: only next to the file."""
+        return self.listed()[2] if self.file.parent == self.account.parent else None
 
     def listed(self) -> budget.Listed:
         """As the user's register has it."""
-        found = self.file.stat()
-        digest = _digest(self.file, found.st_mtime_ns, found.st_size)
+        status = self.file.stat()
+        digest = _digest(self.file, status.st_mtime_ns, status.st_size)
         return budget.register(digest), str(self.file), digest
 
     def known(self) -> tuple[list[Spending], float | None]:
         """(what was spent on these records by the account and the register, the owner's cap)"""
         own, listed = budget.read(self.account), budget.read(self.listed()[0])
         caps = [cap for cap in (own.cap, listed.cap) if cap is not None]
-        spent = budget.joined(own.of(self.records, self.digest()), listed.spendings)
-        return spent, min(caps, default=None)
+        return budget.joined(own.of(self.records, self.digest), listed.spendings), min(caps, default=None)
 
 
 @lru_cache(maxsize=64)
@@ -85,38 +81,40 @@ def places(
     data = config.data
     if not isinstance(data, OwnFile):
         return []
-    hosted = range(config.nodes) if config.baseline == "central" else nodes
+
+    def place(node: int | None, nodes: tuple[int, ...], holder: str | None = None) -> Place:
+        file = data.file_of(node, data_dir)
+        return Place(file, data.budget_of(node, file), nodes, holder)
+
     if data.file_per_node:
-        return [_place(data, i, (i,), None, data_dir) for i in hosted]
+        return [place(i, (i,)) for i in (range(config.nodes) if config.baseline == "central" else nodes)]
     fixed = data.owner if data.partition in (Even(), Owner()) else None
-    return [_place(data, None, tuple(range(config.nodes)), fixed, data_dir)] if shared else []
-
-
-def _place(
-    data: OwnFile, node: int | None, nodes: tuple[int, ...], holder: str | None, data_dir: Path | None
-) -> Place:
-    file = data.file_of(node, data_dir)
-    return Place(file, data.budget_of(node, file), nodes, holder)
+    return [place(None, tuple(range(config.nodes)), fixed)] if shared else []
 
 
 def spending(
-    o: Plan, place: Place, run: str, at: str, *, times: int = 1, keep: Keep | None = None
+    o: Plan,
+    place: Place,
+    run: str,
+    at: str,
+    *,
+    times: int = 1,
+    happened: Callable[[int, Event], bool] | None = None,
 ) -> Spending:
-    """What the run releases about the place's records, as planned; `keep` leaves out what did not happen."""
-    alike: dict[tuple[Any, ...], list[int]] = {}
+    """What the run releases about the place's records, as planned; `happened` leaves out what did not."""
     # The central baseline has one node for all records.
     plans = {i: o.privacy.nodes[0 if o.pool is not None else i] for i in place.nodes}
     planned: dict[tuple[Any, ...], list[Event]] = {}
+    histories: dict[tuple[Any, ...], list[int]] = {}
     for i, node in plans.items():
-        key = node.spends
-        if key not in planned:
-            planned[key] = o.privacy.planned(node)
-        events = planned[key] if keep is None else [event for event in planned[key] if keep(i, event)]
-        alike.setdefault(tuple(collate(events)), []).append(i)
+        if node.spends not in planned:
+            planned[node.spends] = o.privacy.planned(node)
+        events = [event for event in planned[node.spends] if happened is None or happened(i, event)]
+        histories.setdefault(tuple(collate(events)), []).append(i)
     return Spending(
         run=run,
         records=place.records,
-        digest=place.digest(),
+        digest=place.digest,
         name=o.asked.name,
         at=at,
         delta=min(node.delta for node in plans.values()),
@@ -124,8 +122,8 @@ def spending(
         no_privacy=SEEDED if o.seeded and o.privacy.noise.adds else None,
         holder=place.holder,
         times=times,
-        histories=tuple(History(tuple(nodes), releases) for releases, nodes in alike.items()),
-        settled=keep is not None,
+        histories=tuple(History(tuple(nodes), releases) for releases, nodes in histories.items()),
+        settled=happened is not None,
         unit=o.privacy.unit,
     )
 
@@ -138,13 +136,14 @@ class Accounts:
     places: Sequence[Place]
     run: str
     times: int = 1
-    reserved: dict[Path, list[Place]] = field(default_factory=dict)
+    reserved: list[Place] = field(default_factory=list)
 
     @classmethod
     def of_run(cls, o: Plan, group: Group, run: str, folder: Path) -> Accounts:
         """Those of a run's process; `folder` is searched for runs on the same records that no account lists."""
         accounts = cls(o, places(o.asked, o.data_dir, group.nodes, shared=group.first_here), run)
-        accounts._refuse_unlisted(folder)
+        if accounts.places:
+            accounts._refuse_unlisted(folder)
         return accounts
 
     def reserve(self, at: str) -> list[Total]:
@@ -152,20 +151,19 @@ class Accounts:
         totals = []
         for place in self.places:
             planned = spending(self.plan, place, self.run, at, times=self.times)
-            cap = self.plan.asked.privacy.cap
-            totals.append(budget.reserve(place.account, planned, cap, place.listed()))
-            self.reserved.setdefault(place.account, []).append(place)
+            totals.append(budget.reserve(place.account, planned, self.plan.asked.privacy.cap, place.listed()))
+            self.reserved.append(place)
         return totals
 
     def _refuse_unlisted(self, folder: Path) -> None:
         """A run directory here whose run is in no account: then the account is not what it was."""
-        found = [one.parent for one in sorted(folder.glob("*/manifest.json"))] if self.places else []
-        runs = [
-            (run, one) for one in found if (run := _run_of(one)) is not None
-        ]  # before the accounts, which grow
+        runs = []  # before the accounts, which grow
+        for manifest in sorted(folder.glob("*/manifest.json")):
+            with suppress(UserError, OSError):  # not a run directory
+                runs.append((str(read_manifest(manifest.parent)["run"]), manifest.parent))
         for place in self.places:
             listed = {s.run for s in place.known()[0]}
-            for directory in (one for run, one in runs if run not in listed):
+            for directory in (directory for run, directory in runs if run not in listed):
                 if place.file in _files_of(directory, self.plan.data_dir):
                     raise UserError(
                         f"{directory} is a run on {place.file}, and {place.account} does not list it: put that file "
@@ -173,33 +171,25 @@ class Accounts:
                     )
 
     def settle(self, at: str, ledgers: Path | None) -> list[Total]:
-        """What the ledgers here say happened; of nodes whose ledger lies elsewhere what was planned. None: nothing."""
-        steps: dict[int, set[int]] = {}
+        """What the ledgers here say happened; of nodes whose ledger is elsewhere, what was planned. None: nothing."""
+        draws: dict[int, set[int]] = {}
         if ledgers is not None and self.reserved:
             for one in read_groups(ledgers):
-                drawn_here = {event.draw for event in one.events}
-                steps |= dict.fromkeys(one.nodes, drawn_here)
+                written = {event.draw for event in one.events}
+                draws |= dict.fromkeys(one.nodes, written)
 
-        def drawn(i: int, event: Event) -> bool:
+        def happened(i: int, event: Event) -> bool:
             node = 0 if self.plan.pool is not None else i
-            return ledgers is not None and (node not in steps or event.draw in steps[node])
+            return ledgers is not None and (node not in draws or event.draw in draws[node])
 
         return [
             budget.settle(
                 place.account,
-                spending(self.plan, place, self.run, at, times=self.times, keep=drawn),
+                spending(self.plan, place, self.run, at, times=self.times, happened=happened),
                 place.listed(),
             )
-            for places in self.reserved.values()
-            for place in places
+            for place in self.reserved
         ]
-
-
-def _run_of(directory: Path) -> str | None:
-    try:
-        return str(read_manifest(directory)["run"])
-    except (UserError, OSError):  # not a run directory
-        return None
 
 
 def _files_of(directory: Path, data_dir: Path | None) -> list[Path]:
@@ -212,9 +202,9 @@ def _files_of(directory: Path, data_dir: Path | None) -> list[Path]:
 
 
 def charge(o: Plan, times: int, data_dir: Path | None) -> dict[str, Any] | None:
-    """So many runs that leave no ledgers, in this process: an audit's trainings."""
-    kept = Accounts(o, places(o.asked, data_dir, range(o.asked.nodes)), secrets.token_hex(8), times)
-    return worst(kept.reserve(now()), o.asked.privacy.cap)
+    """Reserve so many runs that leave no ledgers, in this process: an audit's trainings."""
+    accounts = Accounts(o, places(o.asked, data_dir, range(o.asked.nodes)), secrets.token_hex(8), times)
+    return worst(accounts.reserve(now()), o.asked.privacy.cap)
 
 
 def now() -> str:
@@ -222,17 +212,16 @@ def now() -> str:
 
 
 def everyones(totals: Sequence[Total], group: Group) -> list[Total]:
-    """All processes' totals. Which runs a host had before is its own affair: of them only figures travel."""
+    """All processes' totals. A host's earlier runs stay its own: of them only figures travel."""
     if group.size > 1:
         totals = [replace(t, because=t.because and UNNAMED, provable=None) for t in totals]
-    stated = group.join([[asdict(t) for t in totals]])
-    return [Total(**found) for own in stated for found in own]
+    return [Total(**total) for own in group.join([[asdict(t) for t in totals]]) for total in own]
 
 
 def worst(totals: Sequence[Total], cap: float | None = None) -> dict[str, Any] | None:
     """The figures of the records on which most was spent; None where no account is kept."""
-    found = max(totals, key=lambda t: t.epsilon, default=None)
-    return None if found is None else {**asdict(found), "cap": cap}
+    most = max(totals, key=lambda t: t.epsilon, default=None)
+    return None if most is None else {**asdict(most), "cap": cap}
 
 
 @dataclass(frozen=True)
@@ -252,31 +241,30 @@ def prospects(
     """Of every file of records: what was spent, and with these runs, each so many times. Writes nothing."""
     files: dict[Path, tuple[Place, list[Spending]]] = {}
     for k, (o, times) in enumerate(wanted):
-        hosted = range(o.asked.nodes) if nodes is None else nodes
-        for place in places(o.asked, data_dir, hosted):
+        for place in places(o.asked, data_dir, range(o.asked.nodes) if nodes is None else nodes):
             _, planned = files.setdefault(place.file, (place, []))
             if times:
                 planned.append(spending(o, place, f"planned {k}", "now", times=times))
     cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
-    found = []
-    for place, planned in files.values():
-        spent, owners = place.known()
-        found.append(Prospect(place.account, total(spent), total([*spent, *planned]), cap, owners))
-    return found
+    known = [(place, *place.known(), planned) for place, planned in files.values()]
+    return [
+        Prospect(place.account, total(spent), total([*spent, *planned]), cap, owners)
+        for place, spent, owners, planned in known
+    ]
 
 
 def preview(
     wanted: Sequence[tuple[Plan, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
 ) -> dict[str, Any] | None:
     """The figures of the records on which most would be spent; None where no account is kept."""
-    found = max(prospects(wanted, data_dir, nodes), key=lambda one: one.together.epsilon, default=None)
-    if found is None:
+    most = max(prospects(wanted, data_dir, nodes), key=lambda one: one.together.epsilon, default=None)
+    if most is None:
         return None
     return {
-        **asdict(found.together),
-        "cap": min((cap for cap in (found.cap, found.owners) if cap is not None), default=None),
-        "epsilon_before": found.before.epsilon,
-        "runs_before": found.before.runs,
+        **asdict(most.together),
+        "cap": min((cap for cap in (most.cap, most.owners) if cap is not None), default=None),
+        "epsilon_before": most.before.epsilon,
+        "runs_before": most.before.runs,
     }
 
 

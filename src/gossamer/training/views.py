@@ -119,49 +119,27 @@ class NetworkPlan:
 def network_plan(o: Plan) -> NetworkPlan:
     """Of a run whose views can be accounted for, or a sentence about why not."""
     rounds, plan, clip = o.topology.rounds, o.privacy, o.config.privacy.clip
-    if plan.after:
-        raise UserError(
-            "evaluation.private sends everyone a release of every node, which is not counted there; leave it out."
-        )
-    if plan.preprocesses:
-        raise UserError(
-            "privacy.preprocessing sends every node a release of all others, which is not counted there; leave it "
-            "out."
-        )
-    if plan.copies > 1 and o.config.privacy.max_sites > 1:
-        raise UserError(
-            f"privacy.unit.max_sites = {o.config.privacy.max_sites} has a person on several nodes, and what one node "
-            "learns is priced for a person at one; use 1."
-        )
-    if plan.copies > 1:
-        raise UserError(
-            f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record on several nodes, and "
-            "what one node learns is priced for a record of one; use 'even' or 'sizes'."
-        )
+    sites, part = o.config.privacy.max_sites, o.config.data.partition.kind
+    for refused, reason in (
+        (plan.after, "evaluation.private, a release to everyone; leave it out"),
+        (plan.preprocesses, "privacy.preprocessing, a release to everyone; leave it out"),
+        (
+            plan.copies > 1 and sites > 1,
+            f"privacy.unit.max_sites = {sites}, a person on several nodes; use 1",
+        ),
+        (plan.copies > 1, f"data.partition.kind = {part!r}, copies on several nodes; use 'even' or 'sizes'"),
+        (clip.follows_records, f"privacy.clip.kind = {clip.kind!r}, which follows counts; use 'constant'"),
+        (clip.of_lot, "privacy.clip.of = 'lot'; use of = 'record', or an observer of everything"),
+    ):
+        if refused:
+            raise UserError(f"what one node learns has no price with {reason}.")
     refuse_without_exact_means(one_node(0), bit_equal=isinstance(rounds, Relabelled))
     assert isinstance(rounds, Relabelled)
-    if clip.follows_records:
-        raise UserError(
-            f"privacy.clip.kind = {clip.kind!r} follows counts that a node keeps to itself, and a node's view needs "
-            "gradients that others could have computed; use 'constant'."
-        )
-    if clip.of_lot:
-        raise UserError(
-            "privacy.clip.of = 'lot' has no price for what one node learns; use of = 'record', or an observer of "
-            "everything."
-        )
     n, means = o.config.nodes, plan.draws
     exchanges = Exchanges(n, rounds.windows.steps, orders(n, rounds.seed, 0, means))
-    lists: dict[tuple[Any, ...], tuple[Event, ...]] = {}
-    histories = []
-    for node in plan.nodes:
-        key = node.spends
-        if key not in lists:
-            lists[key] = _alone(plan.planned(node))
-        histories.append(lists[key])
-    delta = max(node.delta for node in plan.nodes)
-    deviations = deviations_of(o.config, plan)
-    known = (exchanges, tuple(histories), deviations, delta, plan.adjacency)
+    by_kind = {node.spends: _alone(plan.planned(node)) for node in plan.kinds}
+    histories = tuple(by_kind[node.spends] for node in plan.nodes)
+    known = (exchanges, histories, deviations_of(o.config, plan), plan.delta, plan.adjacency)
     if not plan.noise.cancels:
         return NetworkPlan(*known)
     return NetworkPlan(*known, noise=_shared(plan.noise), all_alike=plan.noise.all_alike)
@@ -190,17 +168,12 @@ def network_figures(o: Plan, ledgers: Path | None = None) -> dict[str, Any] | No
     plain = o.privacy.sampling.kind == "full" and math.isfinite(o.privacy.worst.proven.epsilon)
     if not isinstance(o.topology.rounds, Relabelled) or not plain or n * n * means > MOST_WORK:
         return None
-    clip = o.config.privacy.clip
-    if (
-        not o.privacy.noise.gaussian
-        or clip.follows_records
-        or clip.of_lot
-        or o.privacy.copies > 1
-        or o.privacy.preprocesses
-        or o.privacy.after
-    ):
+    if not o.privacy.noise.gaussian:
         return None
-    network = network_plan(o)
+    try:
+        network = network_plan(o)
+    except UserError:  # what one node learns has no price here
+        return None
     if network.noise is not None and not network.all_alike and n * means > MOST_SYSTEMS:
         return None
     network = network if ledgers is None else network.as_written(ledgers)
