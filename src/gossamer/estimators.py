@@ -82,17 +82,21 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         whole_number("nodes", self.nodes)
         if self.rounds != "auto":
             whole_number("rounds", self.rounds)
-        for name, most in (("epsilon", math.inf), ("delta", 1.0)):
+        number, flag = (int, float, np.number), (bool, np.bool_)
+        for name, kinds, needed in (
+            ("epsilon", number, "a number above 0"),
+            ("delta", number, "a number above 0 and below 1"),
+            ("fit_intercept", flag, "True or False"),
+            ("seeded_noise", flag, "True or False"),
+            ("topology", str, "a name, as text"),
+            ("method", str, "a name, as text"),
+            ("noise", str, "a name, as text"),
+        ):
             value = getattr(self, name)
-            number = not isinstance(value, bool) and isinstance(value, int | float | np.number)
-            if not number or not 0 < value < most:
-                raise UserError(f"{name} = {short(value)} must be a number above 0 and below {most:g}.")
-        for name in ("fit_intercept", "seeded_noise"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise UserError(f"{name} = {short(getattr(self, name))} must be True or False.")
-        for name in ("topology", "method", "noise"):
-            if not isinstance(getattr(self, name), str):
-                raise UserError(f"{name} = {short(getattr(self, name))} must be a name, as text.")
+            if not isinstance(value, kinds) or (
+                kinds is number and (isinstance(value, bool) or not value > 0)
+            ):
+                raise UserError(f"{name} = {short(value)} must be {needed}.")
         if self.records is not None:
             one = isinstance(self.records, int | float | str | np.number)
             for count in [self.records] if one else self.records:  # type: ignore[union-attr]
@@ -194,11 +198,13 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         return np.delete(table, self.owners, axis=1), table[:, self.owners]
 
     def _features(self, x: Any) -> Any:
-        """Without the owners' column, where x has it."""
-        fitted = getattr(self, "n_features_in_", None)
-        if self.owners is None or np.ndim(x) != 2 or np.shape(x)[1] == fitted:
-            return x
-        return self._split_owners(x, None)[0]
+        """Checked as in training, without the owners' column, where x has it."""
+        check_is_fitted(self)
+        if isinstance(x, np.ma.MaskedArray):
+            array_of("X", x)
+        if self.owners is not None and np.ndim(x) == 2 and np.shape(x)[1] != self.n_features_in_:
+            x = self._split_owners(x, None)[0]
+        return validate_data(self, x, dtype=np.float32, reset=False)
 
 
 _READ_OFF = {
@@ -258,8 +264,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         if len(unknown):
             raise ValueError(f"y has labels that are not among the declared classes: {unknown[:5].tolist()}.")
         self.classes_ = declared
-        told = {"classes": len(declared), "read_off": ["classes"] if self.classes is None else []}
-        return self._train(X, np.searchsorted(declared, y), owners, told)
+        declaration = {"classes": len(declared), "read_off": ["classes"] if self.classes is None else []}
+        return self._train(X, np.searchsorted(declared, y), owners, declaration)
 
     def _configuration(
         self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
@@ -270,16 +276,11 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         return config
 
     def predict_proba(self, X: Any) -> Array:
-        check_is_fitted(self)
-        if isinstance(X, np.ma.MaskedArray):
-            array_of("X", X)
-        X = validate_data(self, self._features(X), dtype=np.float32, reset=False)
-        return np.asarray(self.outcome_.predict_proba(X))
+        return np.asarray(self.outcome_.predict_proba(self._features(X)))
 
     def predict(self, X: Any) -> Array:
-        likely = self.predict_proba(X).argmax(axis=1)
-        found: Array = self.classes_[likely]
-        return found
+        labels: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -313,8 +314,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
             low, high = low - 0.5, low + 0.5  # all targets are one
         self.target_range_ = (float(low), float(high))
         scaled = np.clip((2 * y.astype(np.float64) - low - high) / (high - low), -1, 1).astype(np.float32)
-        told = {"task": "regression", "read_off": ["targets"] if self.target_range is None else []}
-        return self._train(X, scaled, owners, told)
+        declaration = {"task": "regression", "read_off": ["targets"] if self.target_range is None else []}
+        return self._train(X, scaled, owners, declaration)
 
     def _configuration(
         self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
@@ -330,10 +331,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         return {**config, "model": {"kind": "linear"}, "loss": {"kind": "least-squares"}, "rounds": rounds}
 
     def predict(self, X: Any) -> Array:
-        check_is_fitted(self)
-        if isinstance(X, np.ma.MaskedArray):
-            array_of("X", X)
-        X = validate_data(self, self._features(X), dtype=np.float32, reset=False)
+        X = self._features(X)
         low, high = self.target_range_
         scaled = np.asarray(self.outcome_.predict(X), dtype=np.float64).reshape(len(X))
         return (scaled * (high - low) + low + high) / 2

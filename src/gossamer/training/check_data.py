@@ -1,4 +1,4 @@
-"""`gossamer data check`: a file, or all files of a configuration, beside what was declared of them."""
+"""`gossamer data check`: a file, or all files of a configuration, against what was declared of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from gossamer.config.layers import named
 from gossamer.data.columns import Finding, skeleton
 from gossamer.data.load import datasets
-from gossamer.data.own import PLACE, OwnFile
+from gossamer.data.own import OwnFile
 from gossamer.data.tables import open_table
 from gossamer.errors import UserError
 
 KINDS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
-STAYS_HERE = "What is said of values is for whoever holds the records: do not send it on."
+STAYS_HERE = "Remarks about values are for the owner of the records: do not send them on."
 
 
 def check_data(file: Path, config: str | None, data_dir: Path | None = None) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def check_data(file: Path, config: str | None, data_dir: Path | None = None) -> 
         raise UserError(f"{file} is no file; give the path of an existing one.")
     if config is None:
         kinds = open_table(kind, file).kinds
-        told = {"file": str(file), "findings": [], "types": kinds, "skeleton": skeleton(kinds, [])}
-        return {"config": None, "files": [told]}
+        checked = {"file": str(file), "findings": [], "types": kinds, "skeleton": skeleton(kinds, [])}
+        return {"config": None, "files": [checked]}
     source, _ = _source(config)
     if source.kind != kind:
         raise UserError(
@@ -80,24 +80,21 @@ def _checked(source: OwnFile, path: Path, data_dir: Path | None) -> dict[str, An
     beside = [getattr(source, key, None) for key in ("label", "owner", "person")]
     findings = [] if source.schema is None else table.findings(source.schema)
     if not any(finding.must for finding in findings):
-        findings += _as_a_run_reads_it(source, path, data_dir)
+        try:  # labels, owners, persons and the hold-out: by the reader itself, whose sentences name no value
+            replace(source, path=str(path)).read(data_dir, 0)
+        except UserError as error:
+            findings = [*findings, Finding("", "", str(error), True)]
     used = [*(source.schema or {}), *beside]
-    told: dict[str, Any] = {
+    checked: dict[str, Any] = {
         "file": str(path),
         "findings": [asdict(finding) for finding in findings],
         "not_declared": [] if source.schema is None else [name for name in kinds if name not in used],
     }
-    return told if source.schema is not None else told | {"types": kinds, "skeleton": skeleton(kinds, beside)}
-
-
-def _as_a_run_reads_it(source: OwnFile, path: Path, data_dir: Path | None) -> list[Finding]:
-    """Labels, owners, persons and the hold-out: by the reader itself, whose sentences name no value."""
-    assert PLACE not in str(path)
-    try:
-        replace(source, path=str(path)).read(data_dir, 0)
-    except UserError as error:
-        return [Finding("", "", str(error), True)]
-    return []
+    return (
+        checked
+        if source.schema is not None
+        else checked | {"types": kinds, "skeleton": skeleton(kinds, beside)}
+    )
 
 
 def does_fit(found: dict[str, Any]) -> bool:
@@ -106,31 +103,22 @@ def does_fit(found: dict[str, Any]) -> bool:
 
 def sentences(found: dict[str, Any]) -> list[str]:
     """The same for people, a line each."""
-    lines = []
+    lines, config = [], found["config"]
     for its in found["files"]:
-        lines += _of_file(its, found["config"])
+        name, findings = Path(its["file"]).name, its["findings"]
+        if config is None:
+            lines.append(f"{name}: {len(its['types'])} columns; nothing is declared of them")
+        else:
+            musts = sum(finding["must"] for finding in findings)
+            lines.append(
+                f"{name} and {config}: " + (f"{musts} to be fixed before a run" if musts else "fits")
+            )
+        width = min(24, max((len(finding["column"]) for finding in findings), default=0))
+        for finding in findings:
+            column = f"{finding['column']:<{width}}  {finding['kind']:<11}  " if finding["column"] else ""
+            lines.append(f"{'✗' if finding['must'] else ' '} {column}{finding['remark']}")
+        if its.get("not_declared"):
+            lines.append(f"  not declared, so left out: {', '.join(its['not_declared'])}")
+        lines += ["", *its["skeleton"]] if "skeleton" in its else []
     declared = any(finding["column"] for its in found["files"] for finding in its["findings"])
     return [*lines, *([STAYS_HERE] if declared else [])]
-
-
-def _of_file(its: dict[str, Any], config: str | None) -> list[str]:
-    name, findings = Path(its["file"]).name, its["findings"]
-    if config is None:
-        head = f"{name}: {len(its['types'])} columns; nothing is declared of them"
-    else:
-        musts = sum(finding["must"] for finding in findings)
-        head = f"{name} and {config}: " + (f"{musts} to be mended before a run" if musts else "fits")
-    wide = max((len(finding["column"]) for finding in findings), default=0)
-    shown = [_line(finding, min(wide, 24)) for finding in findings]
-    if its.get("not_declared"):
-        shown.append(f"  not declared, so left out: {', '.join(its['not_declared'])}")
-    if "skeleton" in its:
-        shown += ["", *its["skeleton"]]
-    return [head, *shown]
-
-
-def _line(finding: dict[str, Any], wide: int) -> str:
-    mark = "✗" if finding["must"] else " "
-    if not finding["column"]:
-        return f"{mark} {finding['remark']}"
-    return f"{mark} {finding['column']:<{wide}}  {finding['kind']:<11}  {finding['remark']}"
