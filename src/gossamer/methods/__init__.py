@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from gossamer.algorithms import rule, rules
 from gossamer.config.schema import RunConfig
 from gossamer.methods.base import Method
@@ -18,11 +20,16 @@ __all__ = [
 ]
 
 
+# Methods with parts of their own, by their rule: imported only for a run that uses them.
+_OWN = {
+    "km": ("gossamer.methods.km.method", "OperatorMethod"),
+    "without-replacement": ("gossamer.methods.without_replacement.method", "SharedModel"),
+}
+
+
 def method_of(config: RunConfig) -> Method:
     """The method that `algorithm.kind` names."""
-    from gossamer.methods.km.method import OperatorMethod
-    from gossamer.methods.without_replacement.method import SharedModel
-
     name = config.algorithm.rule
-    own = {"km": OperatorMethod, "without-replacement": SharedModel}
-    return own.get(name, Method)(config, rule(name))
+    module, cls = _OWN.get(name, ("gossamer.methods.base", "Method"))
+    method: Method = getattr(import_module(module), cls)(config, rule(name))
+    return method

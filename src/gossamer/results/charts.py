@@ -188,7 +188,7 @@ def sparkline(values: Sequence[float | None]) -> str:
     )
 
 
-def curve_rounds(rounds: int, points: int = 24) -> list[int]:
+def curve_rounds(rounds: int, points: int = 12) -> list[int]:
     """Rounds at which a curve is computed; the last one always."""
     return sorted({max(1, round(rounds * i / points)) for i in range(1, points + 1)})
 
