@@ -94,7 +94,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         ):
             value = getattr(self, name)
             if not isinstance(value, kinds) or (
-                kinds is number and (isinstance(value, bool) or not value > 0)
+                kinds is number and (isinstance(value, bool) or not float(value) > 0)
             ):
                 raise UserError(f"{name} = {short(value)} must be {needed}.")
         if self.records is not None:

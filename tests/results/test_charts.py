@@ -99,7 +99,7 @@ def test_rounds_of_a_curve_end_with_the_last_and_have_no_zero(rounds: int) -> No
     assert at[-1] == rounds
     assert at == sorted(set(at))
     assert at[0] >= 1
-    assert len(at) == min(rounds, 24)
+    assert len(at) == min(rounds, 12)
 
 
 def test_a_plans_epsilon_starts_at_nothing_rises_and_ends_at_what_is_asked_for() -> None:

@@ -208,8 +208,8 @@ def _bullet(option: Option) -> list[str]:
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    indents = {"initial_indent": first, "subsequent_indent": rest}
-    return textwrap.wrap(text, width, **indents, break_on_hyphens=False, break_long_words=False)
+    wrapper = textwrap.TextWrapper(width, first, rest, break_on_hyphens=False, break_long_words=False)
+    return wrapper.wrap(text)
 
 
 def type_words(annotation: Any) -> str:
