@@ -107,7 +107,7 @@ def test_nothing_is_told_before_it_is_on_disk() -> None:
 def test_a_journal_that_is_an_old_copy_is_noticed() -> None:
     a = begun("a", 1.0)
     share(a, "b", 0.5)
-    with pytest.raises(RefusedError, match="journal of a an old copy"):
+    with pytest.raises(RefusedError, match="is a's journal old"):
         a.apply_decisions("b", Decisions(1, (0, 1)))
     assert len(a.outbound["b"].parcels) == 1
 

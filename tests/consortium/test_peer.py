@@ -451,7 +451,7 @@ LIES: dict[str, tuple[Lie, str]] = {
     "values near the end of float32": (lambda frame, n: share(frame, 3.3e38, 0.25), "no model is above"),
     "all weight, again and again": (
         lambda frame, n: share(frame, 0.0, 3.0),
-        "are more than all sites have, 3",
+        "are more than all sites have",
     ),
 }
 

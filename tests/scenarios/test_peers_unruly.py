@@ -186,7 +186,7 @@ def refused(peers: Peers, elm: Elm, links: GrpcLinks, good: Frame) -> None:
             good, kind="hello", content=(), place=Place(1 << 60, 0), made=Place(1 << 60, 0)
         ).pack(),
         "no model is above": changed(good, content=(torch.full_like(x, 3.3e38), w)).pack(),
-        "are more than all sites have, 4": changed(
+        "are more than all sites have": changed(
             good, content=(x, torch.full_like(w, 4.0)), sequence=1, following=2
         ).pack(),
     }

@@ -66,9 +66,7 @@ def issue(
     own = authority.certificate
     ends = min(now + timedelta(days=SITE_DAYS), own.not_valid_after_utc)
     if ends <= now:
-        raise UserError(
-            f"the authority's certificate ended on {_last_day(own)}; begin anew: `gossamer pki init`."
-        )
+        raise UserError(f"the authority's certificate ended on {_last_day(own)}; begin a new consortium.")
     builder = _builder(_name(consortium, site), own.subject, key, now, ends, is_authority=False)
     for extension in (
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
@@ -267,9 +265,7 @@ class Invite(Strict):
                 return invite
         except (ValueError, TypeError, RecursionError):
             pass
-        raise UserError(
-            f"this is no invite ({text[:24]!r}…): copy the whole line that `gossamer pki invite` printed."
-        )
+        raise UserError(f"this is no invite ({text[:24]!r}…): copy the whole line of `pki invite`.")
 
     def check_expiry(self, now: datetime) -> None:
         if now >= read_stamp(self.expires):
@@ -305,9 +301,7 @@ def read_request(content: bytes, invite: Invite, where: str) -> Request:
     """Read what the holder of this invite requested; a UserError for all else."""
     file = files.read_signed(REQUEST, content, where)
     if not hmac.compare_digest(invite.authenticate(file.signed), file.signature):
-        raise UserError(
-            f"{where} was not made with the open invite of {invite.site}, or was changed; invite the site again."
-        )
+        raise UserError(f"{where} was not made with the open invite of {invite.site}; invite it again.")
     request = files.parse(Request, file.body, f"{where} is damaged")
     try:
         if (request.consortium, request.site) != (invite.consortium, invite.site):

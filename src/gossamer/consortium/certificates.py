@@ -89,9 +89,7 @@ def verify_set(
             site = certificate.statement.site
             certificate.check(rosters)
             if site in checked:
-                raise UserError(
-                    f"{file} and {checked[site].file} are both of the site {site}; a site counts once."
-                )
+                raise UserError(f"{file} and {checked[site].file} are both of the site {site}.")
             if path.is_dir():  # its ledger and models, not the certificate alone
                 verify_run(path)
             checked[site] = certificate

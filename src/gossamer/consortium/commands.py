@@ -20,15 +20,13 @@ if TYPE_CHECKING:
     from gossamer.consortium.roster import Roster
     from gossamer.consortium.study import Study
 
-pki_app = typer.Typer(
-    help="Who belongs to a consortium: keys, invites and the signed roster.", no_args_is_help=True
-)
+pki_app = typer.Typer(help="Who belongs to a consortium: keys, invites, the roster.", no_args_is_help=True)
 study_app = typer.Typer(help="What a consortium trains together, as one signed file.", no_args_is_help=True)
 peer_app = typer.Typer(help="Take part in a study, as one site of a consortium.", no_args_is_help=True)
 
 Folder = Annotated[
     Path | None,
-    typer.Option("--dir", help="The consortium's folder (default: this one, or the only one here)."),
+    typer.Option("--dir", help="The consortium's folder (default: the only one here)."),
 ]
 NewFolder = Annotated[Path | None, typer.Option("--dir", help="The folder to make (default: the name).")]
 Name = Annotated[str, typer.Argument(metavar="SITE", help="The site's name: small letters, digits, hyphens.")]
@@ -129,9 +127,8 @@ def pki_join(
 
     is_text = invite.startswith("gossamer-invite-")
     parsed = Invite.read(invite if is_text else files.read(Path(invite)).decode(errors="replace"))
-    request, mark = join(
-        parsed, listen=listen, records=records, folder=folder, data=str(data) if data else None, cap=cap
-    )
+    file = None if data is None else str(data)
+    request, mark = join(parsed, listen=listen, records=records, folder=folder, data=file, cap=cap)
     say(f"site {parsed.site} of {parsed.consortium}: its key and site.toml are in {request.parent}")
     say(f"send {request} back to those who invited you; it holds no secret")
     say(f"when they approve it, compare the key by telephone: {mark}")
@@ -319,9 +316,8 @@ def _describe(study: Study) -> None:
     privacy = config.privacy
     say(f"study {study.name}, version {study.version}, of {day(study.issued)}: {study.identity[:16]}")
     say(f"consortium {study.roster.consortium}, roster {study.roster.version}: {', '.join(study.sites)}")
-    epsilon, delta = (
-        f"{one:g}" if isinstance(one, float) else one for one in (privacy.epsilon, privacy.delta)
-    )
+    figures = privacy.epsilon, privacy.delta
+    epsilon, delta = (f"{one:g}" if isinstance(one, float) else one for one in figures)
     target = "a noise multiplier" if epsilon is None else f"ε ≤ {epsilon}"
     guarantee = f"δ = {delta}, {privacy.adjacency}, unit: {privacy.protects.words()}; observer: everyone"
     say(f"{config.algorithm.kind}, {config.rounds} rounds, target: {target} ({guarantee})")

@@ -92,9 +92,8 @@ class Contacts:
         self._neighbours = self.others if self.neighbours is None else sorted(self.neighbours)
         self._contacts = {site: Contact() for site in self.others}
         self._model_asked_by: set[str] = set()
-        self.layout: dict[
-            int, tuple[Tensor, ...]
-        ] = {}  # channel → tensors of the shapes that a parcel must have
+        # By channel: tensors of the shapes that a parcel must have.
+        self.layout: dict[int, tuple[Tensor, ...]] = {}
         self.answer: Frame | None = None  # a neighbour's model
         self.urgent = False  # a site waits for a decision that is not on disk
         self.refusals = RefusalLog(self.clock)
@@ -141,15 +140,14 @@ class Contacts:
             return False
         if any(self.clock() - first > self.pace.deadline for first in contact.first_sent.values()):
             return False
-        return (
-            contact.heard is not None and abs(contact.heard.round - self.mass.place.round) <= self.pace.late
-        )
+        heard = contact.heard
+        return heard is not None and abs(heard.round - self.mass.place.round) <= self.pace.late
 
     def left_behind(self) -> tuple[int, list[str]] | None:
         """Return (round of the neighbours, which ones), if they are too far ahead to send parcels of this round."""
-        heard = {site: self[site].heard for site in self._neighbours if not self.is_away(site)}
+        here = [site for site in self._neighbours if not self.is_away(site)]
         reached, by = self._confirmed(
-            {site: (place.round, 0) for site, place in heard.items() if place is not None}
+            {site: (place.round, 0) for site in here if (place := self[site].heard)}
         )
         late = reached is not None and reached[0] > self.mass.place.round + self.pace.late
         return (reached[0], by) if reached is not None and late else None
@@ -213,9 +211,8 @@ class Contacts:
     def _owes_answer(self, site: str) -> bool:
         """Tell whether the site waits for a decision, or to learn that it was heard."""
         decided = self.mass.durable_view(site).decisions
-        return (
-            self[site].owes_greeting or not {*decided.taken, *decided.returned} <= self[site].decisions_sent
-        )
+        untold = {*decided.taken, *decided.returned} - self[site].decisions_sent
+        return self[site].owes_greeting or bool(untold)
 
     def _is_due(self, contact: Contact, number: int) -> bool:
         """Not sent yet, or so long ago that it must be lost; it should arrive before it is too late to be taken."""
@@ -282,9 +279,7 @@ class Contacts:
             reached = max(frame.epoch, frame.place.round)
             if self.rounds is not None and reached > self.rounds:
                 raise RefusedError(f"it claims to be in round {reached}; the study has {self.rounds}")
-            if (
-                frame.epoch > self.epoch
-            ):  # it joins later, or is through with this epoch; it will send this again
+            if frame.epoch > self.epoch:  # it joins later, or is through with this epoch
                 if contact is not None:
                     contact.drained, contact.ahead = True, (frame.epoch, frame.place.round)
                 return

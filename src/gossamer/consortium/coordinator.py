@@ -77,9 +77,8 @@ class Coordinator:
             raise UserError(f"--days {days:g} must be more than 0 and at most 90.")
         with files.locked(self.folder):
             roster, ends = self.roster(), stamp(self._clock() + timedelta(days=days))
-            invite = Invite(
-                consortium=roster.consortium, site=site, authority=roster.fingerprint, expires=ends
-            )
+            name, mark = roster.consortium, roster.fingerprint
+            invite = Invite(consortium=name, site=site, authority=mark, expires=ends)
             files.write(self._invite_file(site), f"{invite.text()}\n".encode(), 0o600)
         return invite
 
@@ -123,17 +122,14 @@ class Coordinator:
             for name in names:
                 if roster.site(name).name not in active:
                     raise UserError(f"{name} has left; `gossamer pki invite {name}` lets it in again.")
-            ending = [
-                name for name, site in active.items() if pki.days_left(site.parsed, today) < pki.WARN_DAYS
-            ]
-            due = sorted(set(names)) or ending
+            left = {name: pki.days_left(site.parsed, today) for name, site in active.items()}
+            due = sorted(set(names)) or [name for name in active if left[name] < pki.WARN_DAYS]
             if not due:
                 return roster, []
-            renewed = {name: self._certificate(roster, name, active[name].public_key) for name in due}
-            changed = {
-                name: active[name].model_copy(update={"certificate": certificate})
-                for name, certificate in renewed.items()
-            }
+            changed = {}
+            for name in due:
+                certificate = self._certificate(roster, name, active[name].public_key)
+                changed[name] = active[name].model_copy(update={"certificate": certificate})
             return self._publish(roster, changed), due
 
     def _certificate(self, roster: Roster, site: str, key: EllipticCurvePublicKey) -> str:

@@ -58,9 +58,7 @@ def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed:
         runs = [folder / name / "part" / "run" for name in names]
         for line in ("", *verify_set(runs, study)):
             say(line)
-        figures = {
-            name: _figures(run, node) for node, (name, run) in enumerate(zip(names, runs, strict=True))
-        }
+        figures = {name: _figures(runs[node], node) for node, name in enumerate(names)}
         result = Result(figures, _simulate(folder, names, rounds, changes))
     finally:
         os.environ.pop(STATE)

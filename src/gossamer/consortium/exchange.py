@@ -119,13 +119,9 @@ class PeerExchange:
 
     def _check_journal(self, meta: Mapping[str, Any]) -> None:
         if meta["name"] != self.name or meta["study"] != self.study:
-            raise UserError(
-                f"the journal is of {meta['name']}, perhaps in another study; {self.name} needs its own."
-            )
+            raise UserError(f"the journal is of {meta['name']}, perhaps in another study.")
         if meta["epoch"] != self.epoch.number:
-            raise UserError(
-                f"the journal is in epoch {meta['epoch']}, not in {self.epoch.number}; use the roster of its epoch."
-            )
+            raise UserError(f"the journal is in epoch {meta['epoch']}; use the roster of that epoch.")
 
     def _enter(self, epoch: Epoch) -> None:
         self.epoch = epoch
@@ -291,7 +287,7 @@ class PeerExchange:
         out = {sites[i]: float(v) for i, v in zip(column.row, column.data, strict=True) if i != own}
         if self.rule.pairs and into != out:
             raise UserError(
-                f"topology.kind {self.epoch.topology.kind} has edges of one direction; use an undirected graph."
+                f"topology.kind {self.epoch.topology.kind} has one-way edges; use an undirected graph."
             )
         return into, out
 

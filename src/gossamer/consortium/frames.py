@@ -68,10 +68,8 @@ class Frame(BaseModel):
     content: tuple[Tensor, ...] = Field(default=(), exclude=True)  # flat tensors
 
     def pack(self) -> bytes:
-        return pack_tensors(
-            self.model_dump(mode="json", warnings=False),
-            {str(i): tensor for i, tensor in enumerate(self.content)},
-        )
+        tensors = {str(i): tensor for i, tensor in enumerate(self.content)}
+        return pack_tensors(self.model_dump(mode="json", warnings=False), tensors)
 
 
 def pack_tensors(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:

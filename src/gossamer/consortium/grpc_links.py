@@ -175,11 +175,8 @@ class Inbox:
         """Add a message. A site that sends more than allowed pushes out its own oldest."""
         limit = _limit(arrival.message)
         with self._changed:
-            alike = [
-                entry
-                for entry in self._arrived
-                if entry[0].sender == arrival.sender and _limit(entry[0].message) == limit
-            ]
+            own = [entry for entry in self._arrived if entry[0].sender == arrival.sender]
+            alike = [entry for entry in own if _limit(entry[0].message) == limit]
             if len(alike) >= limit:
                 self._arrived.remove(alike[0])
             self._arrived.append((arrival, acknowledge))
@@ -338,7 +335,7 @@ class GrpcLinks(Links):
             except RuntimeError:
                 await self._server.stop(None)
                 raise UserError(
-                    f"listen = {self._listen!r} cannot be used: the port is taken, or the address not here."
+                    f"listen = {self._listen!r} cannot be used: it is taken, or not here."
                 ) from None
             await self._server.start()
         await self._update(members)
@@ -380,9 +377,8 @@ class GrpcLinks(Links):
         link = self._links.get(self._by_fingerprint.get(mark, ""))
         if link is None:
             self._log.warn(f"refused a connection: the certificate {mark[:16]}… is not in the roster.")
-            await context.abort(
-                grpc.StatusCode.PERMISSION_DENIED, "your certificate is not in the roster here"
-            )
+            refusal = "your certificate is not in the roster here"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
         assert link is not None
         try:
             await context.send_initial_metadata(((_VERSION, self._version),))
@@ -433,10 +429,8 @@ class GrpcLinks(Links):
     def _compare_version(self, link: _Link, version: Any) -> None:
         link.version = printable(str(version), 40) or "(version not stated)"
         if self._version and link.version != self._version:
-            self._log.warn(
-                f"{link.member.name!r} runs gossamer {link.version} and this site {self._version}: run the same "
-                "version at all sites."
-            )
+            both = f"{link.version} and this site {self._version}"
+            self._log.warn(f"{link.member.name!r} runs gossamer {both}: run the same version at all sites.")
 
     async def _serve(self, link: _Link, stream: Any, dialler: str) -> str:
         """Use a connection until it ends; return why it ended."""
@@ -454,9 +448,7 @@ class GrpcLinks(Links):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        end = min(
-            done, key=lambda end: end.exception() is not None
-        )  # a reason of ours says more than an error
+        end = min(done, key=lambda end: end.exception() is not None)  # a reason of ours, if there is one
         error = end.exception()
         return end.result() if error is None else _describe(error)
 
@@ -495,9 +487,7 @@ def _split_members(identity: Identity, members: Iterable[Member]) -> tuple[Membe
     if me is None:
         raise UserError(f"the roster does not have {identity.name!r}; the site must be approved first.")
     if me.certificate.encode() != identity.certificate:
-        raise UserError(
-            f"the roster has another certificate of {identity.name!r} than the one in use; start again."
-        )
+        raise UserError(f"the roster has another certificate of {identity.name!r} now; start again.")
     return me, others
 
 

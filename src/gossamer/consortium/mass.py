@@ -101,12 +101,10 @@ class Mass:
 
     def send(self, to: str, content: Sequence[Tensor]) -> Parcel:
         """Take this much out of what is kept. It leaves after the next snapshot."""
-        rounded = tuple(
-            c.detach().to(like.dtype).reshape(-1) for c, like in zip(content, self.like, strict=True)
-        )
-        self._kept = tuple(
-            kept - c.double().view(kept.shape) for kept, c in zip(self._kept, rounded, strict=True)
-        )
+        pairs = zip(content, self.like, strict=True)
+        rounded = tuple(part.detach().to(like.dtype).reshape(-1) for part, like in pairs)
+        parts = zip(self._kept, rounded, strict=True)
+        self._kept = tuple(kept - part.double().view(kept.shape) for kept, part in parts)
         link = self.outbound.setdefault(to, Outbound())
         parcel = Parcel(self.name, to, self.incarnation, link.following, self.place, self.channel, rounded)
         link.parcels[link.following] = parcel
@@ -145,9 +143,7 @@ class Mass:
             here += float(self._kept[-1])
         given = self._net_weight.get(parcel.sender, 0.0) + weight
         if here + weight > self.limit * (1 + 1e-9) and given >= max(self._net_weight.values(), default=0.0):
-            raise RefusedError(
-                f"its weight {weight:g} and the {here:g} here are more than all sites have, {self.limit:g}"
-            )
+            raise RefusedError(f"its weight {weight:g} and {here:g} here are more than all sites have")
         self._net_weight[parcel.sender] = given
 
     def forget_settled(self, by: str, incarnation: int, oldest: int) -> None:
@@ -168,9 +164,7 @@ class Mass:
         link = self.outbound.setdefault(by, Outbound())
         numbers = {*decisions.taken, *decisions.returned}
         if numbers and max(numbers) >= link.following:
-            raise RefusedError(
-                f"it decides about parcels never made: is the journal of {self.name} an old copy?"
-            )
+            raise RefusedError(f"it decides about parcels never made: is {self.name}'s journal old?")
         for number in decisions.taken:
             parcel = link.parcels.pop(number, None)
             if parcel is not None and self.limit is not None:

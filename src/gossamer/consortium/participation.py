@@ -51,9 +51,7 @@ class Participation:
         study.check_accepted(roster)
         first = study.first_epoch(roster, site.name)
         if first is None:
-            raise UserError(
-                f"{site.name} is not in the study {study.name}; its sites are {', '.join(study.sites)}."
-            )
+            raise UserError(f"{site.name} is not in the study {study.name} of {', '.join(study.sites)}.")
         if study.gossamer != gossamer.__version__:
             warnings.append(
                 f"{study.where} was packed by gossamer {study.gossamer!r}, and this site runs "

@@ -241,9 +241,7 @@ class _Peer:
         self._say(f"{self._name} waits for {', '.join(others)}")
         missing = self._exchange.meet(self._clock() + (self._study.terms.deadline if begun else self._wait))
         if not begun and len(missing) == len(others) and self._exchange.contacts.ahead is None:
-            raise UserError(
-                f"none of {', '.join(missing)} was heard; nothing was drawn: start again when they are up."
-            )
+            raise UserError(f"none of {', '.join(missing)} was heard; start again when they are up.")
         if len(missing) == len(others):  # after a power cut all come back one by one
             self._say(f"not heard yet: {', '.join(missing)}; nothing is drawn until one of them is up")
         elif missing:
@@ -307,10 +305,7 @@ class _Peer:
         if span is not None:
             raise _EpochDueError(span, min(at, self._rounds))
         if ahead is not None:
-            message = (
-                f"the others are in the epoch from round {ahead[0]} on, which roster {roster.version} does not have: "
-                "accept the newest one"
-            )
+            message = f"the others are in the epoch of round {ahead[0]}: accept the newest roster"
             if message != self._reminder:
                 self._reminder = message
                 self._say(message)
@@ -395,11 +390,8 @@ def gradient_scale(plan: Plan, node: int, records: Sequence[int]) -> float:
 def own_figures(row: dict[str, Any]) -> dict[str, Any]:
     """Select the figures of one node's evaluation that do not speak for all nodes."""
     about_all = ("consensus_distance", "push_sum_mass")
-    own = {
-        key: value
-        for key, value in row.items()
-        if key not in about_all and not key.endswith("_average_model")
-    }
+    shared = [key for key in row if key in about_all or key.endswith("_average_model")]
+    own = {key: value for key, value in row.items() if key not in shared}
     return own if "push_sum_mass" not in row else {**own, "push_sum_weight": row["push_sum_mass"]}
 
 

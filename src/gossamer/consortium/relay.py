@@ -56,9 +56,7 @@ def read_secret() -> str:
         raise UserError(f"{SECRET_FILE} is not set: it names the file with the relay's secret.")
     secret = files.read_private(Path(name)).decode(errors="replace").strip()
     if len(secret) < 32:
-        raise UserError(
-            f"{SECRET_FILE} = {name}: the secret must have 32 characters; `openssl rand -hex 32` makes one."
-        )
+        raise UserError(f"{SECRET_FILE} = {name}: fewer than 32 characters; `openssl rand -hex 32` makes it.")
     return secret
 
 
@@ -275,9 +273,7 @@ async def splice(one: Connection, other: Connection, idle: float) -> None:
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await asyncio.wait_for(reader.read(_PIECE), idle):
             writer.write(data)
-            await asyncio.wait_for(
-                writer.drain(), idle
-            )  # a sender that is faster than the receiver waits here
+            await asyncio.wait_for(writer.drain(), idle)  # a sender that is faster waits here
         writer.write_eof()
 
     writers = one.writer, other.writer

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
+from itertools import compress
 from typing import Annotated, Any
 
 from cryptography import x509
@@ -94,13 +95,9 @@ class Roster(Strict):
         try:
             signer = roster.signer
         except ValueError as error:
-            raise UserError(
-                f"{where} is damaged: its authority's certificate cannot be used, {error}."
-            ) from None
+            raise UserError(f"{where} is damaged: its authority's certificate, {error}.") from None
         if authority is not None and pki.fingerprint(signer) != authority:
-            raise UserError(
-                f"{where} is another consortium's roster: its authority is {roster.fingerprint[:16]}…."
-            )
+            raise UserError(f"{where} is another consortium's roster ({roster.fingerprint[:16]}…).")
         file.check(roster.public_key)
         try:
             roster._check()
@@ -160,11 +157,8 @@ class Roster(Strict):
         Without a round: all to whom there may be a link, those who join later and those who will leave among them.
         """
         since = self.version if since is None else since
-        return {
-            site.name: site
-            for site in self.sites
-            if (site.may_link(since) if t is None else site.takes_part(t, since))
-        }
+        chosen = [site.may_link(since) if t is None else site.takes_part(t, since) for site in self.sites]
+        return {site.name: site for site in compress(self.sites, chosen)}
 
     def epochs(self, since: int, rounds: int) -> list[Span]:
         """(first round, its sites by name) of every epoch of a study with so many rounds."""
@@ -206,15 +200,11 @@ def sign_roster(
 def check_successor(present: Roster, offered: Roster) -> bool:
     """Tell whether `offered` is a later version; False where it is the same, a UserError for all else."""
     if offered.consortium != present.consortium or offered.fingerprint != present.fingerprint:
-        raise UserError(
-            f"roster {offered.version} is of another consortium, {offered.consortium!r} ({offered.fingerprint[:16]}…)."
-        )
+        raise UserError(f"roster {offered.version} is of another consortium, {offered.consortium!r}.")
     if offered.digest == present.digest:
         return False
     if offered.version < present.version:
-        raise UserError(
-            f"roster {offered.version} is older than roster {present.version}, which is accepted; get the newest."
-        )
+        raise UserError(f"roster {offered.version} is older than roster {present.version}, the accepted one.")
     if offered.version == present.version or offered.history[present.version - 1] != present.digest:
         raise UserError(
             f"roster {offered.version} does not follow from roster {present.version} that is accepted: there are two "

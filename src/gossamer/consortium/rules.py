@@ -112,14 +112,13 @@ def rule_of(algorithm: Algorithm) -> Rule:
     rule = _RULES.get(type(inner))
     if rule is None:
         raise UserError(
-            f"algorithm.kind: {type(inner).__name__} cannot run among peers; use push-sum, dsgd, dsgt or dinno."
+            f"algorithm.kind: {type(inner).__name__} cannot run among peers; use push-sum or dsgd."
         )
     allowed = (*_WRAPPERS, *_PUSH_SUM_WRAPPERS) if rule.weighted else _WRAPPERS
     for wrapper in wrappers:
         if not isinstance(wrapper, allowed):
-            raise UserError(
-                f"{type(wrapper).__name__} around {type(inner).__name__} cannot run among peers; use push-sum alone."
-            )
+            both = f"{type(wrapper).__name__} around {type(inner).__name__}"
+            raise UserError(f"{both} cannot run among peers; use push-sum alone.")
     return rule
 
 

@@ -47,9 +47,7 @@ class Site(Strict):
     data: _Path = Field(description="the records: CSV, Parquet or npz, as the study says")
     test: _Path | None = Field(default=None, description="the study's public test rows, if it has some")
     cap: Epsilon = Field(description="most proven ε of all studies on these records together")
-    public: bool = Field(
-        default=False, description="the records are public: no cap, and studies for science may use them"
-    )
+    public: bool = Field(default=False, description="are the records public? then no cap holds")
     listen: Listen = Field(default=NONE, description="host:port here, or none")
     _path: Path = PrivateAttr()
 
@@ -89,17 +87,13 @@ class Site(Strict):
         """Read the roster that the operator accepted last."""
         path = self.file(ROSTER)
         if not path.exists():
-            raise UserError(
-                f"{path} is missing: {self.name} has accepted no roster; run `gossamer pki accept FILE`."
-            )
+            raise UserError(f"{path} is missing; run `gossamer pki accept FILE` with the roster you got.")
         return self.read_roster(files.read(path), str(path))
 
     def read_roster(self, content: bytes, where: str) -> Roster:
         roster = Roster.read(content, where, self.authority)
         if roster.consortium != self.consortium:
-            raise UserError(
-                f"{self._path}: consortium = {self.consortium!r}, but {where} is of {roster.consortium!r}."
-            )
+            raise UserError(f"{where} is of {roster.consortium!r}, and {self._path} of {self.consortium!r}.")
         return roster
 
     def check(self, now: datetime) -> list[str]:
@@ -107,7 +101,7 @@ class Site(Strict):
         entry = self.roster().site(self.name)
         if entry.public_key != self.key().public_key():
             raise UserError(
-                f"{self.file(KEY)} is not the key that the roster has of {self.name}; restore it, or join again."
+                f"{self.file(KEY)} is not the key that the roster has of {self.name}; restore it."
             )
         warning = pki.expiry_warning(self.name, entry.parsed, now)
         if warning is not None and pki.days_left(entry.parsed, now) < 0:
@@ -176,9 +170,7 @@ def accept(
         is_new = present is None or check_successor(present, offered)
         entry = next((member for member in offered.sites if member.name == site.name), None)
         if present is None and entry is None:
-            raise UserError(
-                f"{where} does not have {site.name} yet; send its request, then ask for the next version."
-            )
+            raise UserError(f"{where} does not have {site.name} yet; ask for the next version.")
         if entry and entry.left is None and entry.public_key != site.key().public_key():
             raise UserError(
                 f"{where} has another key of {site.name} than {site.file(KEY)}: somebody else answered the invite; "

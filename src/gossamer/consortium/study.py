@@ -165,7 +165,7 @@ class Study(Strict):
         """Refuse unless the study's roster is the one that the site accepted, or an earlier version of it."""
         if self.roster.version > accepted.version:
             raise UserError(
-                f"{self.where} is for roster {self.roster.version}; `gossamer pki accept` the newest first."
+                f"{self.where} is for roster {self.roster.version}; `gossamer pki accept` it first."
             )
         if [*accepted.history, accepted.digest][self.roster.version - 1] != self.roster.digest:
             raise UserError(
@@ -212,9 +212,7 @@ class Study(Strict):
     def check_first_model(self, plan: Plan) -> None:
         """Refuse if this machine does not begin with the packed model: another torch may draw another."""
         if first_model(plan) != self.model:
-            raise UserError(
-                f"the first model here is not that of {self.where}; install gossamer {self.gossamer}."
-            )
+            raise UserError(f"the first model is not that of {self.where}; install gossamer {self.gossamer}.")
 
     def _test_file(self, site: Site) -> str | None:
         """Return the site's copy of the public rows, after comparing it with the digest."""
@@ -224,7 +222,7 @@ class Study(Strict):
         path = site.file(site.test or packed.file)
         if not path.is_file():
             raise UserError(
-                f"{site.path}: test is not set; the study's {packed.rows} public test rows ({packed.file}) are needed."
+                f"{site.path}: test: the {packed.rows} public test rows in {packed.file} are needed."
             )
         assert isinstance(data, OwnFile)
         rows = replace(data, test=str(path)).public_rows(None)
@@ -312,9 +310,7 @@ def _without_paths(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig,
     assert isinstance(data, OwnFile)
     rows = data.public_rows(data_dir)
     if rows is None:
-        raise UserError(
-            "data.test is not set, and the shape of a record unknown; name it, or data.columns or data.features."
-        )
+        raise UserError("data.test is not set; name it, or list data.columns or data.features.")
     unordered = data.schema is None and hasattr(data, "features")  # declared columns have their order already
     known: dict[str, Any] = {"features": rows.columns} if unordered else {}
     common = replace(
