@@ -1,6 +1,6 @@
 """How much noise a truncated Gaussian needs for a proven ε, by where it is cut off; the Gaussian is the level line.
 
-    python benchmarks/noises.py [OUT.html]
+    python benchmarks/noises.py [OUT.svg]
 
 DP-dKM's Theorem 6 ends its noise at 4.08 σ for (0.5, 10⁻³). Prints a table and writes a plot.
 """
@@ -16,7 +16,6 @@ from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.releases import TruncatedGaussian
 from gossamer.results.charts import Axis, Plot, Series
-from gossamer.studies.compare.command import Page
 from gossamer.studies.compare.table import Table
 from reproductions.noises import density, variance
 
@@ -70,9 +69,9 @@ def main(out: Path) -> None:
     ]
     y = Axis(f"std needed for a proven ε of {EPSILON:g}")
     plot = Plot(series, Axis("where the noise is cut off, in σ"), y, size=(640, 380))
-    out.write_text(Page("Noise needed for the same proven ε", plot, table).html(), encoding="utf-8")
+    out.write_text(f"{plot.svg()}\n", encoding="utf-8")
     print(f"wrote {out}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("noises.html"))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("noises.svg"))

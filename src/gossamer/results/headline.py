@@ -8,7 +8,7 @@ from typing import Any
 from gossamer.models.measures import key_of, measures
 
 SCORED = "scored_nodes"  # the key of a line whose figures on the hold-out are of a sample of the nodes
-UNSAID = ("accuracy", "rmse")  # what a line is read by if it does not say
+DEFAULT_METRICS = ("accuracy", "rmse")  # what a line is read by if it does not say
 _ALSO_JUDGED = ("loss_", "truth_rmse_", "hold_out_rows", "consensus_distance")  # an evaluation's other keys
 
 
@@ -64,7 +64,7 @@ def worst(name: str) -> str:
 def headline(row: Mapping[str, Any]) -> str | None:
     """The metric a line is read for: what it says itself, else what the hold-out measured; None without one."""
     said: str | None = row.get("metric")
-    return said or next((name for name in UNSAID if f"{name}_mean" in row), None)
+    return said or next((name for name in DEFAULT_METRICS if f"{name}_mean" in row), None)
 
 
 def measured(row: Mapping[str, Any]) -> list[str]:

@@ -96,16 +96,16 @@ def outcome_text(result: Mapping[str, Any], certificate: Mapping[str, Any]) -> s
 
 def outcome_html(result: Mapping[str, Any], certificate: Mapping[str, Any], directory: Path) -> str:
     """The headline, the statement of the certificate, and how ε grew."""
-    facts = [
-        ("proven ε", epsilon_text(certificate["epsilon_proven"])),
-        ("claimed ε", epsilon_text(certificate["epsilon_claimed"])),
-        ("audited ε ≥", epsilon_text(certificate["epsilon_audited"])),
-        ("rounds", f"{result['rounds']:,}"),
-        ("nodes", f"{result['nodes']:,}"),
-        ("seconds", f"{result['seconds']:.1f}"),
-    ]
-    cells = Table([name for name, _ in facts], [[value for _, value in facts]])
-    notes = [*statement(dict(certificate)), f"run directory: {result['run_dir']}"]
+    facts = {
+        "proven ε": epsilon_text(certificate["epsilon_proven"]),
+        "claimed ε": epsilon_text(certificate["epsilon_claimed"]),
+        "audited ε ≥": epsilon_text(certificate["epsilon_audited"]),
+        "rounds": f"{result['rounds']:,}",
+        "nodes": f"{result['nodes']:,}",
+        "seconds": f"{result['seconds']:.1f}",
+    }
+    cells = Table(list(facts), [list(facts.values())])
+    notes = [*statement(certificate), f"run directory: {result['run_dir']}"]
     heading = quality(result) or "no hold-out, so no accuracy"
     return fragment(heading, cells, _spent_plot(directory, certificate), notes=notes)
 

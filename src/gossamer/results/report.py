@@ -453,20 +453,15 @@ def _by_pair(runs: Sequence[Run]) -> Iterator[Figure]:
             continue
         epsilons = {(i, j): e for i, row in enumerate(pairs) for j, e in enumerate(row) if e is not None}
         observer, node = max(epsilons, key=lambda pair: epsilons[pair])
-        links = {(int(to), int(sender)) for arcs in run.topology.get("edges", []) for sender, to in arcs}
+        arcs = {(to, sender) for edges in run.topology.get("edges", []) for sender, to in edges}
         note = (
             f"Each column is the node whose records are protected, each row the observing node.{_terms([run])} "
             f"Worst pair: node {node}'s records against node {observer}, ε = {epsilons[observer, node]:.3g}; median "
             f"{statistics.median(epsilons.values()):.3g}. Dots: it receives from that node directly."
         )
-        dots = sorted((i, j) for i, j in links if i != j)
-        chart = charts.heat_map(
-            pairs,
-            "records of node",
-            "seen by node",
-            lambda i, j, e: f"records of node {j}, seen by node {i}: ε = {e:.3g}",
-            dots,
-        )
+        dots = sorted((i, j) for i, j in arcs if i != j)
+        hint = "records of node {1}, seen by node {0}: ε = {2:.3g}".format
+        chart = charts.heat_map(pairs, "records of node", "seen by node", hint, dots)
         name = "ε of one node against another"
         yield Figure(f"{name}: {run.label}" if len(runs) > 1 else name, note, chart)
 

@@ -42,9 +42,8 @@ class Verdict:
     """What could be checked; what does not agree is an error instead, or `broken` where a run is only shown."""
 
     certified: bool  # there is a certificate, and it is what the files here give
-    elsewhere: tuple[
-        int, ...
-    ] = ()  # nodes whose figures are only as stated: their ledgers are on other machines
+    # Nodes whose figures are only as stated: their ledgers are on other machines.
+    elsewhere: tuple[int, ...] = ()
     signed: bool = False  # by this run's key, at its end
     unsigned_because: str | None = None
     anchored: bool = False
@@ -97,10 +96,9 @@ def verify_run(run: Path, anchor: str | None = None, proofs: Sequence[NodeProof]
             version = stated["versions"]["gossamer"]
             made_by = "" if version == gossamer.__version__ else f" (made by gossamer {version:.20})"
             raise UserError(f"{path} {problem}{made_by}.")
-        elsewhere = [i for i, one in enumerate(due["epsilon_by_node"]) if "stated_by" in one]
-        return replace(
-            verdict, certified=True, elsewhere=tuple(elsewhere), models=any(run.glob("models*.safetensors"))
-        )
+        elsewhere = tuple(i for i, one in enumerate(due["epsilon_by_node"]) if "stated_by" in one)
+        has_models = any(run.glob("models*.safetensors"))
+        return replace(verdict, certified=True, elsewhere=elsewhere, models=has_models)
 
 
 def verify_files(run: Path, anchor: str | None = None) -> Verdict:

@@ -26,7 +26,7 @@ from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.mechanism.summaries import private_judgement
 from gossamer.models.measures import Cells, Predictions, cells_of, key_of
 from gossamer.results.certificate import NOT_PUBLIC
-from gossamer.results.headline import SCORED, UNSAID
+from gossamer.results.headline import DEFAULT_METRICS, SCORED
 from gossamer.results.metrics import Evaluator
 from gossamer.results.rundir import read_bytes
 from gossamer.results.trained.weights import model_digests
@@ -86,7 +86,7 @@ class Evaluation:
             released = o.method.released(o.algorithm, state, len(group.nodes)).detach()
             public |= private_figures(run, group, released)
         for figures in (public, private):
-            if self._headline not in UNSAID and f"{self._headline}_mean" in figures:
+            if self._headline not in DEFAULT_METRICS and f"{self._headline}_mean" in figures:
                 figures["metric"] = self._headline
         row = {
             "round": done,

@@ -1,6 +1,6 @@
-"""`model.json`: what the models of a run take and give, and how to build the network that their numbers belong to.
+"""`model.json`: the inputs and outputs of a run's models, and how to build their network.
 
-It holds public things only, and whoever reads one reads a stranger's file: it is checked, and no code is named in it.
+It holds public things only. The file may be anyone's: it is checked, and no code is named in it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ from gossamer.models.tasks import MultiLabel, Name, Task, task_of
 from gossamer.results.rundir import read_bytes
 
 FORMAT = 1
-BROUGHT = (
-    "own",
-    "python",
-)  # kinds of networks that are the user's code: a run directory is never asked for it
+BROUGHT = ("own", "python")  # kinds of networks that are the user's code, which no run directory holds
 _MOST_BYTES, _MOST = 64 << 20, 1_000_000  # of the file, and of nodes or numbers along an axis
 _MOST_OPTIONS = 10_000  # characters: a network of thousands of layers takes minutes to build
 
@@ -47,9 +44,7 @@ class Description:
     nodes: int
     task: Name
     classes: int | None
-    labels: tuple[
-        Label, ...
-    ]  # what classes, or several labels, are called, in the outputs' order; empty: 0, 1, …
+    labels: tuple[Label, ...]  # names of the classes, or labels, in the outputs' order; empty: 0, 1, …
     inputs: Inputs
     input_shape: tuple[int, ...]  # of a record after its steps: what the network takes
     outputs: int
@@ -76,7 +71,7 @@ class Description:
     def names(self) -> list[Label]:
         """The classes, or labels, as predictions name them."""
         numbers = self.classes or self.several or 0
-        named: list[Label] = list(self.labels) if self.labels else list(range(numbers))
+        named: list[Label] = list(self.labels or range(numbers))
         # A module of one's own may have outputs that no record is labelled by.
         return named + [f"output {i}" for i in range(len(named), self.outputs if self.classes else 0)]
 
@@ -92,9 +87,9 @@ class Description:
                 "gossamer.load(RUN, module=net), or --module FILE:NAME."
             )
         if own is not None:
-            found = Centred(own, math.prod(self.input_shape)) if self._needs_centre(own) else own
-            self.check_fits(found, "the module")
-            return found
+            network = own if isinstance(own, Centred) else self._centred(own)
+            self.check_fits(network, "the module")
+            return network
         with torch.random.fork_rng(devices=[]):
             try:
                 with torch.device("meta"):  # takes no memory, whatever sizes a stranger's file names
@@ -106,11 +101,12 @@ class Description:
                 ) from None
 
     def _built(self) -> nn.Module:
-        made = models.parse(self.model).make(self.input_shape, self.classes or self.several or 1)
-        return Centred(made, math.prod(self.input_shape)) if self.centre else made
+        return self._centred(
+            models.parse(self.model).make(self.input_shape, self.classes or self.several or 1)
+        )
 
-    def _needs_centre(self, own: nn.Module) -> bool:
-        return self.centre and not isinstance(own, Centred)
+    def _centred(self, network: nn.Module) -> nn.Module:
+        return Centred(network, math.prod(self.input_shape)) if self.centre else network
 
     def check_fits(self, module: nn.Module, what: str) -> None:
         """Names and shapes of the trained parameters, one by one."""
