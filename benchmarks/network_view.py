@@ -15,9 +15,9 @@ import numpy as np
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.network import (
     Exchanges,
+    epsilon_by_node,
     epsilon_by_pair,
     epsilon_of_coalition,
-    epsilon_of_outsider,
     squared_outsider,
     views_of_alike_noise,
 )
@@ -49,7 +49,7 @@ def line(nodes: int, rounds: int, seeds: int) -> str:
                 members = list(range(size))
                 seen = epsilon_of_coalition(exchanges, members, released, DELTA, RELATION)
                 found.append(float(np.nanmax(seen)))
-    outside = float(epsilon_of_outsider(squared_outsider(nodes), released, DELTA, RELATION).max())
+    outside = float(epsilon_by_node(squared_outsider(nodes, rounds), released, DELTA, RELATION).max())
     joint = [f"{max(found):.2f}" if found else "" for found in coalitions.values()]
     if nodes // 4 == 2:
         joint = joint * 2

@@ -56,7 +56,10 @@ def colluders() -> str:
     secrets, planned = Secrets.complete(NODES), 1
     mu = gdp_mu(1.0, 1e-5)
     shown = [0, 1, 2, 5, 10, 15, 18, 19]
-    found = [gdp_epsilon(mu * secrets.kept(planned, 100.0) / secrets.kept(q, 100.0), 1e-5) for q in shown]
+    found = [
+        gdp_epsilon(mu * secrets.effective_noise(planned, 100.0) / secrets.effective_noise(q, 100.0), 1e-5)
+        for q in shown
+    ]
     return (
         f"| q | {' | '.join(map(str, shown))} |\n|{'---|' * (len(shown) + 1)}\n"
         f"| ε | {' | '.join(f'{epsilon:.2f}' for epsilon in found)} |\n"

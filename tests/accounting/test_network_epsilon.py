@@ -11,9 +11,9 @@ from tests.support.windows import exchanges_of, with_secrets
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.network import (
     Exchanges,
+    epsilon_by_node,
     epsilon_by_pair,
     epsilon_of_coalition,
-    epsilon_of_outsider,
     seen_as,
     squared_outsider,
     views_of_alike_noise,
@@ -45,7 +45,7 @@ def test_the_worst_pair_and_an_outsider(n: int, pair: float, outsider: float) ->
     assert np.isnan(np.diag(found)).all()
     assert np.nanmax(found) <= pair
     assert np.nanmean(found) < LOCAL
-    outside = epsilon_of_outsider(squared_outsider(n), histories, DELTA, "add-remove")
+    outside = epsilon_by_node(squared_outsider(n, K), histories, DELTA, "add-remove")
     assert outside.max() == outside.min() == pytest.approx(outsider, abs=0.01)
     assert np.nanmin(found) > outside.max()
 
@@ -126,7 +126,7 @@ def test_events_belong_to_the_mean_of_their_step() -> None:
     assert found[1, 0] == pytest.approx(gdp_epsilon(float(np.sqrt(squares[1, 0])), DELTA), rel=1e-3)  # type: ignore[index]
     by_node = epsilon_of_coalition(exchanges, [1], [late] * 8, DELTA, "add-remove")
     np.testing.assert_allclose(by_node, found[1], rtol=1e-3)
-    outside = epsilon_of_outsider(squared_outsider(8), [late] * 8, DELTA, "add-remove")
+    outside = epsilon_by_node(squared_outsider(8, K), [late] * 8, DELTA, "add-remove")
     assert outside[0] == pytest.approx(gdp_epsilon(np.sqrt(3 / 9 / 8), DELTA), rel=1e-3)
     with pytest.raises(ValueError, match="do not go into"):
         epsilon_by_pair(

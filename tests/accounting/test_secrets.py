@@ -42,7 +42,9 @@ def graphs(draw):
 @given(graphs())
 def test_what_is_kept_is_brute_force_over_all_coalitions(case):
     n, edges, q, ratio = case
-    assert Secrets.of(n, edges).kept(q, ratio) == pytest.approx(brute_force(n, edges, q, ratio), rel=1e-6)
+    assert Secrets.of(n, edges).effective_noise(q, ratio) == pytest.approx(
+        brute_force(n, edges, q, ratio), rel=1e-6
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -53,7 +55,9 @@ def test_the_worst_coalition_sees_what_all_are_promised_at_most(case):
     members, node = secrets.worst_coalition(q, ratio)
     assert len(members) == q
     assert node not in members
-    assert secrets.kept_against(members, ratio, node) == pytest.approx(secrets.kept(q, ratio), rel=1e-6)
+    assert secrets.effective_noise_against(members, ratio, node) == pytest.approx(
+        secrets.effective_noise(q, ratio), rel=1e-6
+    )
 
 
 def test_the_worst_coalition_is_after_the_node_with_the_least_noise():
@@ -72,17 +76,17 @@ def test_of_coalitions_too_many_to_try_the_neighbours_of_a_node_are_one():
 def test_the_closed_form_of_complete_secrets(n, ratio):
     for q in range(n):
         expected = brute_force(n, list(combinations(range(n), 2)), q, ratio)
-        assert Secrets.complete(n).kept(q, ratio) == pytest.approx(expected, rel=1e-6)
-        assert Secrets.complete(n).kept(q, ratio) <= expected  # rounded down, never up
+        assert Secrets.complete(n).effective_noise(q, ratio) == pytest.approx(expected, rel=1e-6)
+        assert Secrets.complete(n).effective_noise(q, ratio) <= expected  # rounded down, never up
 
 
 def test_all_but_one_colluding_leaves_own_noise():
     for secrets in (Secrets.complete(7), Secrets.exponential(7)):
-        assert secrets.kept(6, 100.0) == 1.0
+        assert secrets.effective_noise(6, 100.0) == 1.0
 
 
 def test_the_variance_that_the_plan_of_twenty_nodes_gains():
-    assert Secrets.complete(20).kept(1, 100.0) ** 2 == pytest.approx(18.8, rel=1e-2)
+    assert Secrets.complete(20).effective_noise(1, 100.0) ** 2 == pytest.approx(18.8, rel=1e-2)
 
 
 @settings(max_examples=30, deadline=None)
@@ -90,14 +94,14 @@ def test_the_variance_that_the_plan_of_twenty_nodes_gains():
 def test_the_spectrum_never_says_more_than_the_coalitions(case):
     n, edges, q, ratio = case
     secrets = Secrets.of(n, edges)
-    exact = secrets.kept(q, ratio)
-    module._kept.cache_clear()
+    exact = secrets.effective_noise(q, ratio)
+    module._effective_noise.cache_clear()
     kept, module._MOST_SETS = module._MOST_SETS, 0
     try:
-        assert secrets.kept(q, ratio) <= exact * (1 + 1e-6)
+        assert secrets.effective_noise(q, ratio) <= exact * (1 + 1e-6)
     finally:
         module._MOST_SETS = kept
-        module._kept.cache_clear()
+        module._effective_noise.cache_clear()
 
 
 @pytest.mark.parametrize("n", [3, 8, 13, 40])
@@ -114,15 +118,15 @@ def test_against_given_nodes(case, data):
     n, edges, q, ratio = case
     secrets = Secrets.of(n, edges)
     members = data.draw(st.permutations(range(n)))[:q]
-    assert secrets.kept_against(members, ratio) >= secrets.kept(q, ratio) * (1 - 1e-6)
+    assert secrets.effective_noise_against(members, ratio) >= secrets.effective_noise(q, ratio) * (1 - 1e-6)
     honest = [i for i in range(n) if i not in members]
-    each = [secrets.kept_against(members, ratio, node=u) for u in honest]
-    assert min(each) == pytest.approx(secrets.kept_against(members, ratio))
+    each = [secrets.effective_noise_against(members, ratio, node=u) for u in honest]
+    assert min(each) == pytest.approx(secrets.effective_noise_against(members, ratio))
 
 
 def test_against_everybody_or_itself_nothing_is_kept_but_own_noise():
-    assert Secrets.complete(3).kept_against([0, 1, 2], 100.0) == 1.0
-    assert Secrets.complete(3).kept_against([0], 100.0, node=0) == 1.0
+    assert Secrets.complete(3).effective_noise_against([0, 1, 2], 100.0) == 1.0
+    assert Secrets.complete(3).effective_noise_against([0], 100.0, node=0) == 1.0
 
 
 @settings(max_examples=40, deadline=None)
@@ -130,9 +134,9 @@ def test_against_everybody_or_itself_nothing_is_kept_but_own_noise():
 def test_more_colluders_and_weaker_masks_keep_less(case):
     n, edges, q, ratio = case
     secrets = Secrets.of(n, edges)
-    assert secrets.kept(min(q + 1, n - 1), ratio) <= secrets.kept(q, ratio) * (1 + 1e-9)
-    assert secrets.kept(q, ratio / 2) <= secrets.kept(q, ratio) * (1 + 1e-9)
-    assert secrets.kept(q, ratio) >= 1.0
+    assert secrets.effective_noise(min(q + 1, n - 1), ratio) <= secrets.effective_noise(q, ratio) * (1 + 1e-9)
+    assert secrets.effective_noise(q, ratio / 2) <= secrets.effective_noise(q, ratio) * (1 + 1e-9)
+    assert secrets.effective_noise(q, ratio) >= 1.0
 
 
 def test_connectivity_without_some_nodes():
@@ -160,8 +164,8 @@ def test_who_shares_with_the_fewest_is_alone_if_these_collude():
     assert Secrets.of(4, [(0, 1), (1, 2)]).least_degree == 0
     star = Secrets.of(50, [(0, i) for i in range(1, 50)])
     assert star.least_degree == 1
-    assert star.kept(0, 100.0) > 1.0
-    assert [star.kept(q, 100.0) for q in (1, 2, 25)] == [1.0] * 3
+    assert star.effective_noise(0, 100.0) > 1.0
+    assert [star.effective_noise(q, 100.0) for q in (1, 2, 25)] == [1.0] * 3
 
 
 def test_a_digest_names_a_graph_however_it_is_written():
@@ -205,9 +209,9 @@ def test_a_digest_that_nobody_knows_is_no_work():
 
 def test_a_listed_graph_of_many_edges_is_priced_again_and_again():
     graph = Secrets.of(500, [(i, j) for i in range(500) for j in range(i) if (i, j) != (1, 0)])
-    assert graph.kept(2, 100.0) < graph.kept(1, 100.0)
+    assert graph.effective_noise(2, 100.0) < graph.effective_noise(1, 100.0)
     for _ in range(1000):
-        graph.kept(1, 100.0)
+        graph.effective_noise(1, 100.0)
 
 
 def test_a_long_ring_holds_together_without_any_one_node():

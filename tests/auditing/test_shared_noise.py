@@ -70,7 +70,9 @@ def test_what_is_unknown_is_the_covariance_that_is_priced() -> None:
         honest = [i for i in range(5) if i not in members]
         assert not np.delete(unknown, honest, axis=0).any()
         left = np.linalg.inv(unknown[np.ix_(honest, honest)])[0, 0]
-        assert o.privacy.noise.secrets.kept_against(members, 3.0, 0) == pytest.approx(left**-0.5, rel=1e-6)
+        assert o.privacy.noise.secrets.effective_noise_against(members, 3.0, 0) == pytest.approx(
+            left**-0.5, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_colluding_but_for_one_is_own_noise() -> None:
 def test_auto_goes_further_where_noise_cancels() -> None:
     read = recipes.read("central-accuracy/digits")
     own, masked = (resolve(read, {"privacy.noise.kind": kind}) for kind in ("gaussian", "pairwise"))
-    gain = Secrets.complete(20).kept(1, 100.0)
+    gain = Secrets.complete(20).effective_noise(1, 100.0)
     assert masked.algorithm.rate.start * masked.rounds == pytest.approx(
         gain * own.algorithm.rate.start * own.rounds, rel=1e-3
     )

@@ -129,7 +129,7 @@ def test_pairwise_noise_is_seen_with_its_masks_and_priced_from_the_ledgers(tmp_p
     # Nodes of 180 and of 179 records state slightly different noise: all go by the general formula, too.
     general = replace(network, all_alike=False).by_pair()
     np.testing.assert_allclose(pairs, general, rtol=1e-3)
-    everyone = [o.privacy.noise.secrets.kept_against([v], 10.0) for v in range(8)]
+    everyone = [o.privacy.noise.secrets.effective_noise_against([v], 10.0) for v in range(8)]
     assert min(everyone) > 2
     assert np.nanmax(pairs) <= o.privacy.worst.proven.epsilon
     np.testing.assert_allclose(network.of_coalition([2])[3:], pairs[2, 3:], rtol=1e-3)

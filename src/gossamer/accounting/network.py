@@ -217,7 +217,7 @@ def epsilon_by_pair(
     squares = {one: _squared_mu(one, adjacency) for own in placed.values() for one in own.values()}
     if any(one.amplifying_rate < 1 or one.in_passes for one in squares):
         seen = np.stack([view(k) for k in range(means)])
-        return np.stack([_by_node(seen[:, v], histories, delta, adjacency) for v in range(n)])
+        return np.stack([epsilon_by_node(seen[:, v], histories, delta, adjacency) for v in range(n)])
     weights = np.zeros((means, n))
     for u, history in enumerate(histories):
         for k, one in placed[id(history)].items():
@@ -239,19 +239,7 @@ def epsilon_of_coalition(
 ) -> Floats:
     """(nodes,): ε of every node's records against all that the members see together; NaN of the members."""
     seen = np.stack([squared_view(exchanges, k, members, covariance, units) for k in range(exchanges.means)])
-    return _by_node(seen, histories, delta, adjacency)
-
-
-def epsilon_of_outsider(
-    squared: Floats, histories: Sequence[History], delta: float, adjacency: str
-) -> Floats:
-    """(nodes,): ε of every node's records against who sees the means, and with them all models.
-
-    `squared`: (1, nodes) or (means, nodes), the share of the stated squared μ that a mean shows: `squared_outsider`.
-    """
-    last = max(max(_placed(history), default=0) for history in histories)
-    rows = np.broadcast_to(squared, (last + 1, len(histories))) if len(squared) == 1 else squared
-    return _by_node(rows, histories, delta, adjacency)
+    return epsilon_by_node(seen, histories, delta, adjacency)
 
 
 def seen_as(release: Release, share: float) -> Gaussian | None:
@@ -267,7 +255,12 @@ def seen_as(release: Release, share: float) -> Gaussian | None:
     return replace(release, sigma=release.sigma / float(_up(np.array(share)))) if share > 0 else None
 
 
-def _by_node(squared: Floats, histories: Sequence[History], delta: float, adjacency: str) -> Floats:
+def epsilon_by_node(squared: Floats, histories: Sequence[History], delta: float, adjacency: str) -> Floats:
+    """(nodes,): ε of every node's records against an observer of these shares; NaN where a share is.
+
+    `squared`: (means, nodes), the share of the stated squared μ that is seen of each mean; of an outsider, who sees the
+    means and with them all models, `squared_outsider`.
+    """
     priced: dict[tuple[Counted, ...], float] = {}
     same: dict[tuple[int, bytes], float] = {}
     epsilons = np.full(len(histories), np.nan)

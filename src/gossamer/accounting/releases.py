@@ -308,11 +308,11 @@ class Pairwise(Noised):
         if graph is None:
             return self
         if observer.members:
-            kept = graph.kept_against(observer.members, self.ratio)
+            remaining = graph.effective_noise_against(observer.members, self.ratio)
         else:
             count = self.colluders if observer.colluders is None else observer.colluders
-            kept = graph.kept(min(count, self.nodes - 1), self.ratio)
-        return self.as_gaussian().scaled(kept)
+            remaining = graph.effective_noise(min(count, self.nodes - 1), self.ratio)
+        return self.as_gaussian().scaled(remaining)
 
     @property
     def alone(self) -> Gaussian:

@@ -50,8 +50,8 @@ class Secrets:
     @classmethod
     def of(cls, nodes: int, edges: Iterable[Sequence[int]]) -> Secrets:
         """These pairs, each counted once whichever way round it is written."""
-        kept = sorted({(min(i, j), max(i, j)) for i, j in edges if i != j})
-        return cls(nodes) if len(kept) == nodes * (nodes - 1) // 2 else cls(nodes, tuple(kept))
+        pairs = sorted({(min(i, j), max(i, j)) for i, j in edges if i != j})
+        return cls(nodes) if len(pairs) == nodes * (nodes - 1) // 2 else cls(nodes, tuple(pairs))
 
     @cached_property
     def digest(self) -> str:
@@ -97,7 +97,7 @@ class Secrets:
         honest = np.setdiff1d(np.arange(self.nodes), list(members))
         return honest, np.asarray(np.linalg.inv(self.covariance_among(honest, ratio)).diagonal(), np.float64)
 
-    def kept(self, colluders: int, ratio: float) -> float:
+    def effective_noise(self, colluders: int, ratio: float) -> float:
         """σ_eff / s, at least, for any record against any `colluders` nodes: 1 is the node's own noise alone.
 
         A larger coalition sees more, so coalitions of just that size are the worst. In closed form where every pair
@@ -105,9 +105,9 @@ class Secrets:
         keeps an algebraic connectivity of λ₂ − q (Fiedler 1973), and what is orthogonal to a constant has variance
         of at least 1 + r times that.
         """
-        return _kept(self, colluders, ratio)
+        return _effective_noise(self, colluders, ratio)
 
-    def kept_against(self, members: Iterable[int], ratio: float, node: int | None = None) -> float:
+    def effective_noise_against(self, members: Iterable[int], ratio: float, node: int | None = None) -> float:
         """The same against these nodes, for the records of `node`, or of the worst of the others."""
         honest, left = self._precision(members, ratio)
         if not len(honest) or (node is not None and node not in honest):
@@ -180,14 +180,16 @@ class Secrets:
 
 
 @cache
-def _kept(secrets: Secrets, colluders: int, ratio: float) -> float:
+def _effective_noise(secrets: Secrets, colluders: int, ratio: float) -> float:
     n, m = secrets.nodes, secrets.nodes - colluders
     if m <= 1 or colluders >= secrets.least_degree:  # they may be all that share a secret with a node
         return 1.0
     if secrets.edges is None:
         return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + m * ratio))
     if _few(n, colluders):
-        return min(secrets.kept_against(members, ratio) for members in combinations(range(n), colluders))
+        return min(
+            secrets.effective_noise_against(members, ratio) for members in combinations(range(n), colluders)
+        )
     left = max(secrets.algebraic_connectivity - colluders, 0.0)
     return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + left * ratio))
 

@@ -18,9 +18,9 @@ from gossamer.accounting.network import (
     Exchanges,
     Floats,
     Ints,
+    epsilon_by_node,
     epsilon_by_pair,
     epsilon_of_coalition,
-    epsilon_of_outsider,
     independent,
     squared_outsider,
     views_of_alike_noise,
@@ -101,7 +101,7 @@ class NetworkPlan:
         shares = squared_outsider(
             n, means, self._in_sums if self.noise else independent(self.deviations), self.deviations
         )
-        return epsilon_of_outsider(shares, self.histories, self.delta, self.adjacency)
+        return epsilon_by_node(shares, self.histories, self.delta, self.adjacency)
 
     def _in_sums(self, mean: int, honest: Ints) -> Floats:
         assert self.noise is not None

@@ -212,8 +212,8 @@ def test_the_release_says_by_whom_it_was_planned_to_be_seen() -> None:
     assert isinstance(planned, Release)
     assert noise_of(kind).release(1, 4.0, 0.5, 10, part, enforced=True) == planned
     assert math.isinf(noise_of(kind).release(1, 4.0, 0.5, 10, part, enforced=False).sensitivity)
-    assert planned.noise_multiplier == pytest.approx(4.0 * Secrets.complete(N).kept(2, 3.0))
-    assert kind.kept == Secrets.complete(N).kept(2, 3.0)
+    assert planned.noise_multiplier == pytest.approx(4.0 * Secrets.complete(N).effective_noise(2, 3.0))
+    assert kind.kept == Secrets.complete(N).effective_noise(2, 3.0)
     assert kind.observer == colluders(2)
     assert kind.header == {}
     assert kind.all_alike

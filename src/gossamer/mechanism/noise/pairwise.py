@@ -188,7 +188,7 @@ class PairwiseAmong(_Pairwise):
 
     @property
     def kept(self) -> float:
-        return self.secrets.kept(self.colluders, self.ratio)
+        return self.secrets.effective_noise(self.colluders, self.ratio)
 
     def release(
         self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
