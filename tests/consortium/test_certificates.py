@@ -95,7 +95,7 @@ def test_none_may_be_missing_and_none_twice(ended: Ended, tmp_path: Path) -> Non
     clinic, mercy = ended.files(tmp_path)
     with pytest.raises(UserError, match="the certificate of mercy is missing"):
         ended.verify([clinic])
-    with pytest.raises(UserError, match="both of the site mercy"):
+    with pytest.raises(UserError, match="one more certificate of the site mercy"):
         ended.verify([clinic, mercy, mercy])
 
 
@@ -155,7 +155,7 @@ def test_only_the_rosters_key_signs_for_a_site(ended: Ended, tmp_path: Path) -> 
 
 
 def test_ledgers_are_each_sites_own(ended: Ended, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="states another ledger in its certificate"):
+    with pytest.raises(UserError, match="states ledger_head"):
         ended.verify(
             ended.files(tmp_path, mercy=ended.signed("mercy", ledger_head=ended.stated["ledger_heads"][0]))
         )
@@ -189,7 +189,7 @@ def test_joiners_owe_a_certificate_and_the_revoked_are_named(tmp_path: Path) -> 
     ended.north.revoke("lab", 3)
     said = ended.verify(paths, roster_file=newest)
     assert "none missing" not in said[0]
-    assert "lab was revoked and has no certificate here: what its records cost is not known" in said
+    assert "lab was revoked and has no certificate here: its cost is not known" in said
     ended.north.revoke("mercy", 3)
     assert any("mercy was revoked" in line for line in ended.verify(paths[:1], roster_file=newest))
     elsewhere = Coordinator.init("south", tmp_path / "south")

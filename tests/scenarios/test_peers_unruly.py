@@ -215,7 +215,7 @@ def fuzz(peers: Peers, links: GrpcLinks, good: Frame) -> int:
             pass
     grown = memory(pid) - after_some
     assert peers.children["alder"].poll() is None
-    assert len(lines(peers, "alder", "frames of elm")) < 100  # the log is not filled
+    assert len(lines(peers, "alder", "frame of elm")) < 300  # the log is not filled
     assert grown < 30e6
     return grown
 

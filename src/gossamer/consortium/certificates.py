@@ -81,39 +81,37 @@ def verify_set(
         later = Roster.read(files.read(roster_file), str(roster_file), study.roster.fingerprint)
         check_successor(study.roster, later)
         rosters.append(later)
-    checked: dict[str, _Certificate] = {}
+    heads: dict[str, str] = {}  # by site: its ledger's
+    lines = {}
     for path in paths:
         file = path / "certificate.json" if path.is_dir() else path
         with malformed_as_user_error(file):
-            certificate = _Certificate(file, read_object(file), study)
-            site = certificate.statement.site
-            certificate.check(rosters)
-            if site in checked:
-                raise UserError(f"{file} and {checked[site].file} are both of the site {site}.")
+            certificate = read_object(file)
+            statement = _check(file, certificate, study, rosters)
+            site = statement.site
+            if site in lines:
+                raise UserError(f"{file} is one more certificate of the site {site}; a site counts once.")
             if path.is_dir():  # its ledger and models, not the certificate alone
                 verify_run(path)
-            checked[site] = certificate
-    if len({certificate.statement.ledger_head for certificate in checked.values()}) < len(checked):
+            heads[site], lines[site] = statement.ledger_head, _describe(certificate, statement)
+    if len(set(heads.values())) < len(heads):
         raise UserError("two sites state the same ledger: one of them copied it.")
     newest = rosters[-1]
-    took_part = {name for _, names in study.epochs(newest) for name in names}
-    revoked = sorted(name for name in took_part - set(checked) if newest.site(name).revoked)
-    missing = sorted(took_part - set(checked) - set(revoked))
+    absent = {name for _, names in study.epochs(newest) for name in names} - set(lines)
+    revoked = sorted(name for name in absent if newest.site(name).revoked)
+    missing = sorted(absent - set(revoked))
     if missing:
         raise UserError(f"the certificate of {', '.join(missing)} is missing; name the files of all sites.")
-    fingerprint = study.roster.fingerprint
+    compare = (
+        f"whose consortium this is must be known from elsewhere; compare --authority {newest.fingerprint}"
+    )
     return [
-        f"study {study.name}, version {study.version}, of the consortium {study.roster.consortium}: {len(checked)} "
+        f"study {study.name}, version {study.version}, of the consortium {newest.consortium}: {len(lines)} "
         f"certificates, each signed by its site's key{'' if revoked else ', none missing'}",
-        *(checked[site].line() for site in sorted(checked)),
-        *(
-            f"{name} was revoked and has no certificate here: what its records cost is not known"
-            for name in revoked
-        ),
+        *(lines[site] for site in sorted(lines)),
+        *(f"{name} was revoked and has no certificate here: its cost is not known" for name in revoked),
         "the certificates alone were looked at: only the sites' run directories show whether their ledgers agree",
-        "the authority is the one that was asked for"
-        if authority is not None
-        else f"whose consortium this is must be known from elsewhere; compare --authority {fingerprint}",
+        compare if authority is None else "the authority is the one that was asked for",
     ]
 
 
@@ -130,66 +128,55 @@ def _of_node(listed: Sequence[Any], node: int) -> Any:
     return listed[0] if len(listed) == 1 else listed[node]
 
 
-class _Certificate:
-    """One site's certificate in a study."""
-
-    def __init__(self, file: Path, certificate: Mapping[str, Any], study: Study):
-        self.file, self._certificate, self._study = file, certificate, study
-        if SITE not in certificate:
-            raise UserError(f"{file} is signed by no site; name certificates that `gossamer peer run` wrote.")
-        try:
-            self.statement = Statement.model_validate(certificate[SITE])
-        except ValidationError:
-            raise UserError(f"{file} is damaged: its {SITE!r} is not what a site signs.") from None
-
-    def check(self, rosters: Sequence[Roster]) -> None:
-        """Check the signature, and what the certificate states against the study and the rosters."""
-        file, statement, certificate, study = self.file, self.statement, self._certificate, self._study
-        name, node = statement.site, statement.node
-        if statement.study != study.identity:
-            raise UserError(f"{file} is of another study than {study.where}.")
-        entries = [entry for roster in rosters for entry in roster.sites if entry.name == name]
-        if not entries or study.first_epoch(rosters[-1], name) is None:
-            shown, version = repr(printable(name, 40)), rosters[-1].version
-            raise UserError(f"{file} is of {shown}, no site of the study by roster {version}; name --roster.")
-        if not any(statement.is_signed_by(entry.public_key, certificate) for entry in entries):
-            raise UserError(f"{file} is not what {name} signed with the key that the roster has of it.")
-        planned = study.nodes_for(name).index(name)
-        if node != planned:
-            raise UserError(f"{file} states that {name} is node {node}; in the study it is {planned}.")
-        if _of_node(certificate["ledger_heads"], node) != statement.ledger_head:
-            raise UserError(f"{file} states another ledger in its certificate than {name} signed.")
-        recipe = tomllib.loads(study.recipe)
-        agreed = {
-            "mode": recipe["mode"],
-            "method": recipe["algorithm"]["kind"],
-            "noise_source": recipe["privacy"]["noise"]["source"],
-        }
-        for key, value in agreed.items():
-            if certificate.get(key) != value:
-                shown = repr(certificate.get(key))
-                raise UserError(f"{file} states {key} = {shown}, and the study asks for {value!r}.")
-        rounds = certificate.get("rounds")  # that were run: fewer where a site was away, joined later or left
-        if type(rounds) is not int or not 0 <= rounds <= recipe["rounds"]:
-            raise UserError(f"{file} states rounds = {rounds!r}, and the study has {recipe['rounds']}.")
-        records = [one["records"] for one in certificate["public_constants"] if one["node"] == node]
-        if len(records) != 1 or records[0] not in {entry.records for entry in entries}:
-            raise UserError(f"{file} states another number of records than {name} declared in the roster.")
-        self._check_budget(recipe["privacy"].get("epsilon"))
-
-    def _check_budget(self, epsilon: Any) -> None:
-        """Refuse a site that proves a larger ε than was agreed upon."""
-        c, node = self._certificate, self.statement.node
-        if isinstance(epsilon, list):
-            epsilon = epsilon[node] if node < len(epsilon) else None
-        if epsilon is None or c["mode"] != "sound" or c["stamp"]:
-            return
-        proven = _of_node(c["epsilon_by_node"], node)["proven"]
+def _check(file: Path, certificate: Mapping[str, Any], study: Study, rosters: Sequence[Roster]) -> Statement:
+    """Check the signature, and what the certificate states against the study and the rosters."""
+    if SITE not in certificate:
+        raise UserError(f"{file} is signed by no site; name certificates that `gossamer peer run` wrote.")
+    try:
+        statement = Statement.model_validate(certificate[SITE])
+    except ValidationError:
+        raise UserError(f"{file} is damaged: its {SITE!r} is not what a site signs.") from None
+    name, node = statement.site, statement.node
+    if statement.study != study.identity:
+        raise UserError(f"{file} is of another study than {study.where}.")
+    entries = [entry for roster in rosters for entry in roster.sites if entry.name == name]
+    if not entries or study.first_epoch(rosters[-1], name) is None:
+        shown, version = repr(printable(name, 40)), rosters[-1].version
+        raise UserError(f"{file} is of {shown}, no site of the study by roster {version}; name --roster.")
+    if not any(statement.is_signed_by(entry.public_key, certificate) for entry in entries):
+        raise UserError(f"{file} is not what {name} signed with the key that the roster has of it.")
+    recipe = tomllib.loads(study.recipe)
+    expected = {
+        "mode": recipe["mode"],
+        "method": recipe["algorithm"]["kind"],
+        "noise_source": recipe["privacy"]["noise"]["source"],
+        "node": study.nodes_for(name).index(name),
+        "ledger_head": _of_node(certificate["ledger_heads"], node),
+    }
+    for key, value in expected.items():
+        stated = getattr(statement, key) if key in ("node", "ledger_head") else certificate.get(key)
+        if stated != value:
+            raise UserError(f"{file} states {key} = {stated!r}, and {value!r} would be right for {name}.")
+    rounds = certificate.get("rounds")  # that were run: fewer where a site was away, joined later or left
+    if type(rounds) is not int or not 0 <= rounds <= recipe["rounds"]:
+        raise UserError(f"{file} states rounds = {rounds!r}, and the study has {recipe['rounds']}.")
+    records = [one["records"] for one in certificate["public_constants"] if one["node"] == node]
+    if len(records) != 1 or records[0] not in {entry.records for entry in entries}:
+        raise UserError(f"{file} states another number of records than {name} declared in the roster.")
+    epsilon = recipe["privacy"].get("epsilon")
+    if isinstance(epsilon, list):
+        epsilon = epsilon[node] if node < len(epsilon) else None
+    if epsilon is not None and certificate["mode"] == "sound" and not certificate["stamp"]:
+        proven = _of_node(certificate["epsilon_by_node"], node)["proven"]
         if proven is None or proven > epsilon * (1 + _TOLERANCE):
-            raise UserError(f"{self.file} states {guarantee(c, node)}, and the study asks for {epsilon:g}.")
+            raise UserError(
+                f"{file} states {guarantee(certificate, node)}, and the study asks for {epsilon:g}."
+            )
+    return statement
 
-    def line(self) -> str:
-        c, own = self._certificate, self.statement
-        ledger = f"ledger {own.ledger_head[:16]}… of {own.events} events in {c['rounds']} rounds"
-        line = f"{own.site}: {guarantee(c, own.node)}; {ledger}, signed on {day(own.at)}"
-        return printable(line, len(line))
+
+def _describe(certificate: Mapping[str, Any], statement: Statement) -> str:
+    events = f"{statement.events} events in {certificate['rounds']} rounds"
+    ledger = f"ledger {statement.ledger_head[:16]}… of {events}, signed on {day(statement.at)}"
+    line = f"{statement.site}: {guarantee(certificate, statement.node)}; {ledger}"
+    return printable(line, len(line))

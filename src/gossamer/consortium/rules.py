@@ -193,7 +193,7 @@ def _method_problems(config: RunConfig, for_science: bool) -> Iterator[str]:
     if noise.on == "iterate":
         yield "privacy.noise.on = 'iterate' puts noise on messages, which the journal repeats; use 'gradient'."
     if not method_of(config).resumable:
-        yield f"privacy.sampling.kind = {sampling!r} cannot resume after a crash; use 'poisson' or 'full'."
+        yield f"privacy.sampling.kind = {sampling!r} cannot survive the crash of one site; use 'poisson' or 'full'."
     if for_science:
         return
     if noise.source == "seeded":
