@@ -98,7 +98,7 @@ def test_mixing_layers_are_named(layer: nn.Module) -> None:
     with pytest.raises(UserError, match=rf"layer '1\.1' \({type(layer).__name__}\)") as caught:
         check_no_mixing(network)
     assert "GroupNorm" in str(caught.value)
-    with pytest.raises(UserError, match="the model itself"):
+    with pytest.raises(UserError, match="the module itself"):
         check_no_mixing(layer)
 
 

@@ -94,8 +94,11 @@ def check_layers(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         problem = _problem(layer)
         if problem is not None:
-            where = f"layer '{name}'" if name else "the module itself"
-            raise UserError(f"model: {where} ({type(layer).__name__}) {problem}.")
+            raise UserError(f"model: {_named(name, layer)} {problem}.")
+
+
+def _named(name: str, layer: nn.Module) -> str:
+    return f"{f'layer {name!r}' if name else 'the module itself'} ({type(layer).__name__})"
 
 
 def _problem(layer: nn.Module) -> str | None:
@@ -121,8 +124,7 @@ def check_outputs(module: nn.Module, record: torch.Tensor, classes: int) -> None
             return
     if shape != (1, classes):
         raise UserError(
-            f"module gives numbers of shape {shape} for one record, and there are {classes} classes; it must be "
-            f"(1, {classes}), a number for each class."
+            f"module gives numbers of shape {shape} for one record; it must be (1, {classes} classes)."
         )
 
 
@@ -134,8 +136,6 @@ def check_no_mixing(module: nn.Module) -> None:
         running = isinstance(layer, _InstanceNorm) and layer.track_running_stats
         if batch or running:
             does = "mixes the records of a batch" if batch else "keeps running statistics of the records"
-            where = f"layer '{name}'" if name else "the model itself"
             raise UserError(
-                f"model: {where} ({type(layer).__name__}) {does}, so clipping one record does not bound its "
-                "influence; use GroupNorm in its place"
+                f"model: {_named(name, layer)} {does}: no clip bounds one record's part; use GroupNorm"
             )

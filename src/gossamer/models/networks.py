@@ -43,12 +43,10 @@ def image_shape(kind: str, input_shape: tuple[int, ...], *, smallest: int) -> tu
     """(channels, height, width), or a UserError that says what the network needs."""
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
         raise UserError(
-            f"model.kind = '{kind}' needs images (channels, height, width) of at least "
-            f"{smallest} × {smallest} pixels, and the records have shape {tuple(input_shape)}; "
-            "use 'softmax' or 'mlp'"
+            f"model.kind = '{kind}' needs images (channels, height, width) of at least {smallest} × {smallest} pixels, "
+            f"and the records have shape {tuple(input_shape)}; use 'softmax' or 'mlp'"
         )
-    channels, height, width = input_shape
-    return channels, height, width
+    return input_shape[0], input_shape[1], input_shape[2]
 
 
 @models.register("softmax")
@@ -303,84 +301,73 @@ class Withheld(Own):
         )
 
 
-def load_module(asked: str, *, seed: int = 0, key: str = "--module") -> nn.Module:
+def load_module(path: str, *, seed: int = 0, key: str = "--module") -> nn.Module:
     """The module that "file.py:name" names: an instance, or what a class or function without arguments makes.
 
     The file runs under `seed`, so that a network it makes begins with the same weights every time. `key` is where the
     words stand, for a message that names it. Whatever goes wrong in the user's file is one sentence.
     """
-    file, _, name = asked.rpartition(":")
-    if not file or not name:
-        raise UserError(f"{key} {asked} must be FILE:NAME, for example net.py:Net.")
-    path = Path(file)
-    if not path.is_file():
-        raise UserError(f"{key} {asked}: there is no file {file}; name a Python file that makes the module.")
     import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        space = _run_file(path, f"{key} {asked}")
-        if not hasattr(space, name):
-            known = ", ".join(_candidates(space)) or "nothing that is a module or makes one"
-            raise UserError(f"{key} {asked}: {file} has no {name}; it has {known}.")
-        return _module_of(getattr(space, name), f"{key} {asked}")
-
-
-def _run_file(path: Path, asked: str) -> Any:
-    found = importlib.util.spec_from_file_location(_LOADED_AS, path)
-    if found is None or found.loader is None:
-        raise UserError(f"{asked}: {path} is not a Python file; its name must end in .py.")
-    space = importlib.util.module_from_spec(found)
-    sys.modules[_LOADED_AS] = space
-    with _beside(path), _explained(asked, f"{path} stops with"):
-        found.loader.exec_module(space)
-    return space
-
-
-def _module_of(made: Any, asked: str) -> nn.Module:
-    from torch import nn
 
     from gossamer.models.layers import check_layers
 
-    if not isinstance(made, nn.Module) and callable(made):
-        with _explained(asked, "calling it without arguments stops with"):
-            made = made()
-    if not isinstance(made, nn.Module):
+    file, _, name = path.rpartition(":")
+    where = f"{key} {path}"
+    if not file or not name:
+        raise UserError(f"{where} must be FILE:NAME, for example net.py:Net.")
+    if not Path(file).is_file():
+        raise UserError(f"{where}: there is no file {file}; name a Python file that makes the module.")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        names = _run_file(Path(file), where)
+        if name not in names:
+            known = ", ".join(_candidates(names)) or "nothing that is a module or makes one"
+            raise UserError(f"{where}: {file} has no {name}; it has {known}.")
+        module = names[name]
+        if not isinstance(module, torch.nn.Module) and callable(module):
+            with _explained(where, "calling it without arguments stops with"):
+                module = module()
+    if not isinstance(module, torch.nn.Module):
         raise UserError(
-            f"{asked} is of type {type(made).__name__}; it must be a torch.nn.Module, or a class or function without "
+            f"{where} is of type {type(module).__name__}; it must be a torch.nn.Module, or a class or function without "
             "arguments that makes one."
         )
-    check_layers(made)
-    return made
+    check_layers(module)
+    return module
 
 
-def _candidates(space: Any) -> list[str]:
+def _run_file(path: Path, where: str) -> dict[str, Any]:
+    """The names that a Python file defines; imports find the files next to it, as if Python ran it."""
+    spec = importlib.util.spec_from_file_location(_LOADED_AS, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{where}: {path} is not a Python file; its name must end in .py.")
+    module, folder = importlib.util.module_from_spec(spec), str(path.resolve().parent)
+    sys.modules[_LOADED_AS] = module
+    sys.path.insert(0, folder)
+    try:
+        with _explained(where, f"{path} stops with"):
+            spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(folder)
+    return vars(module)
+
+
+def _candidates(names: dict[str, Any]) -> list[str]:
     """Names of the file's own that could be meant."""
     from torch import nn
 
     return [
         name
-        for name, value in vars(space).items()
+        for name, value in names.items()
         if isinstance(value, nn.Module)
         or (callable(value) and getattr(value, "__module__", None) == _LOADED_AS and not name.startswith("_"))
     ]
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[None]:
-    """Imports find the files beside this one, as if Python ran it."""
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
-
-
-@contextmanager
-def _explained(asked: str, what: str) -> Iterator[None]:
+def _explained(where: str, what: str) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split()) or "no message"
-        raise UserError(f"{asked}: {what} {type(error).__name__}: {reason}") from error
+        raise UserError(f"{where}: {what} {type(error).__name__}: {reason}") from error

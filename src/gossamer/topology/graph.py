@@ -79,9 +79,7 @@ def strongly_connected(nodes: int, arcs: Ints) -> bool:
     from scipy.sparse.csgraph import connected_components
 
     # The reversed graph has the same strong components, so the orientation of `pattern` does not matter.
-    count = connected_components(
-        pattern(nodes, arcs), directed=True, connection="strong", return_labels=False
-    )
+    count, _ = connected_components(pattern(nodes, arcs), directed=True, connection="strong")
     return bool(count == 1)
 
 
@@ -100,11 +98,8 @@ def union(graphs: Iterable[Graph]) -> Graph:
     parts = list(graphs)
     if len(parts) == 1:
         return parts[0]
-    return from_arcs(
-        parts[0].nodes,
-        np.concatenate([g.arcs for g in parts]),
-        directed=any(g.directed for g in parts),
-    )
+    arcs = np.concatenate([graph.arcs for graph in parts])
+    return from_arcs(parts[0].nodes, arcs, directed=any(graph.directed for graph in parts))
 
 
 def thin(graph: Graph, stays: Callable[[Ints], Any]) -> Graph:
@@ -156,17 +151,12 @@ def uniform(graph: Graph) -> Any:
     return _with_diagonal(graph, np.full(len(graph.arcs), weight), 1.0 - degree * weight)
 
 
-def adjacency(graph: Graph) -> Any:
-    """0/1 matrix without self loops, for methods that need sums over neighbours."""
-    return pattern(graph.nodes, graph.arcs)
-
-
 def weights_of(graph: Graph, weights: WeightsKind, *, kind: str, mixing: str | None = None) -> Any:
     """The n×n csr_array an algorithm that declares `weights` needs, or a UserError that names what fits."""
     if weights == "adjacency":
         if graph.directed:
             raise UserError(_no_fit(kind, "no undirected neighbourhoods", weights))
-        return adjacency(graph)
+        return pattern(graph.nodes, graph.arcs)
     if graph.given is not None:
         _check_given(graph.given, weights)
         return graph.given
@@ -197,8 +187,7 @@ def _with_diagonal(graph: Graph, off: Any, diagonal: Any) -> Any:
 
 
 def _check_given(matrix: Any, weights: WeightsKind) -> None:
-    columns = np.allclose(matrix.sum(axis=0), 1.0, rtol=0, atol=1e-8)
-    rows = np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-8)
+    columns, rows = (np.allclose(matrix.sum(axis=axis), 1.0, rtol=0, atol=1e-8) for axis in (0, 1))
     if weights == "doubly" and not (rows and columns):
         off = "rows" if columns else "columns" if rows else "rows and columns"
         raise UserError(f"topology.matrix has {off} that do not sum to 1, as weights 'doubly' need")
@@ -239,6 +228,20 @@ class Periodic:
         return self.graphs[t % len(self.graphs)]
 
 
+class Recent(dict[Any, Any]):
+    """The values used last, computed where they are missing."""
+
+    def value(self, key: Any, compute: Callable[[], Any], most: int | None = _KEPT) -> Any:
+        """`most`: how many are kept; None: all."""
+        if key not in self:
+            value = compute()
+            if most is not None and len(self) >= most:
+                self.pop(next(iter(self)), None)
+            self[key] = value
+            return value
+        return self[key]
+
+
 @dataclass(frozen=True)
 class Resampled:
     """A new graph from `draw` every `every` rounds; epoch e's generator is seeded by (seed, e)."""
@@ -246,7 +249,7 @@ class Resampled:
     draw: Callable[[np.random.Generator], Graph]
     every: int
     seed: int
-    _epochs: dict[int, Graph] = field(default_factory=dict, repr=False)  # the last few: a draw may be slow
+    _epochs: Recent = field(default_factory=Recent, repr=False)  # a draw may be slow
 
     @property
     def period(self) -> None:
@@ -254,13 +257,10 @@ class Resampled:
 
     def graph(self, t: int) -> Graph:
         epoch = t // self.every
-        if epoch not in self._epochs:
-            graph = self.draw(np.random.default_rng([_EPOCH, epoch, self.seed]))
-            if len(self._epochs) >= _KEPT:
-                self._epochs.pop(next(iter(self._epochs)), None)
-            self._epochs[epoch] = graph
-            return graph
-        return self._epochs[epoch]
+        graph: Graph = self._epochs.value(
+            epoch, lambda: self.draw(np.random.default_rng([_EPOCH, epoch, self.seed]))
+        )
+        return graph
 
 
 @dataclass(frozen=True)

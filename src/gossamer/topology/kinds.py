@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +65,7 @@ class TopologyKind(ABC):
 
     kind: ClassVar[str]
     fewest_nodes: ClassVar[int] = 1
-    any_peer: ClassVar[bool] = (
-        False  # one at a time, a node may send to any other: so an exact mean may choose whom
-    )
+    any_peer: ClassVar[bool] = False  # may a node send to any other, so that an exact mean may choose whom?
     by_rule: ClassVar[bool] = False  # the same graph for every seed: kind, nodes and options say all of it
     random: ClassVar[bool] = False  # drawn from the seed, so that `resampled` may draw it again
 
@@ -76,9 +75,9 @@ class TopologyKind(ABC):
     def graph(self, nodes: int, rng: np.random.Generator) -> Graph | Rounds:
         """Check the size, then make it."""
         if nodes < self.fewest_nodes:
+            least = self.fewest_nodes
             raise UserError(
-                f"topology.kind = '{self.kind}' needs at least {self.fewest_nodes} nodes (nodes = {nodes}); "
-                "use 'complete'"
+                f"nodes = {nodes}: topology.kind = '{self.kind}' needs at least {least}; use 'complete'"
             )
         return self.make(nodes, rng)
 
@@ -94,13 +93,10 @@ class TopologyKind(ABC):
             raise UserError(f"algorithm weights '{weights}' are unknown; use one of {', '.join(WEIGHTS)}")
         if self.mixing and weights != "doubly":
             raise UserError(
-                f"topology.mixing = '{self.mixing}' is for doubly stochastic weights, and this algorithm needs "
-                f"'{weights}'; leave it out"
+                f"topology.mixing = '{self.mixing}' is for doubly stochastic weights, not '{weights}'"
             )
-        graph_or_rounds = self.graph(nodes, np.random.default_rng(seed))
-        rounds: Rounds = (
-            Periodic((graph_or_rounds,)) if isinstance(graph_or_rounds, Graph) else graph_or_rounds
-        )
+        drawn = self.graph(nodes, np.random.default_rng(seed))
+        rounds: Rounds = Periodic((drawn,)) if isinstance(drawn, Graph) else drawn
         for t in range(rounds.period or 1):
             graph = rounds.graph(t)
             if self.mixing and graph.given is not None:
@@ -114,9 +110,8 @@ class TopologyKind(ABC):
         if self.dropout:
             rounds = WithDropout(rounds, self.dropout, seed)
         settings = {"seed": seed, **topologies.options(self)}
-        rule = (
-            None if self.dropout or self.slow or not self.by_rule else " ".join((self.__doc__ or "").split())
-        )
+        by_rule = self.by_rule and not self.dropout and not self.slow
+        rule = " ".join((self.__doc__ or "").split()) if by_rule else None
         return Topology(self.kind, nodes, wanted, rounds, settings, self.mixing, rule)
 
     def _check_lost_links(self, graph: Graph, matrix: Any) -> None:
@@ -126,8 +121,7 @@ class TopologyKind(ABC):
         key = f"dropout = {self.dropout}" if self.dropout else "slow"
         if graph.directed:
             raise UserError(
-                f"topology.{key} leaves topology.kind = '{self.kind}', which is directed, without "
-                f"doubly stochastic weights; use for example {FITTING}"
+                f"topology.{key} leaves directed '{self.kind}' without doubly stochastic weights; use {FITTING}"
             )
         if graph.given is not None and abs(matrix - matrix.T).max() > 1e-8:
             raise UserError(f"topology.{key} needs a symmetric matrix for algorithm weights 'doubly'")
@@ -209,19 +203,19 @@ class _Lattice(TopologyKind):
     def make(self, nodes: int, rng: Rng) -> Graph:
         import networkx as nx
 
-        rows, side = self.rows, self.side
-        if rows is not None and (rows < side or nodes % rows or nodes // rows < side):
-            fits = [r for r in range(side, nodes // side + 1) if nodes % r == 0]
-            works = f"use one of {', '.join(map(str, fits))}" if fits else _sizes_that_work(nodes, side)
-            raise UserError(
-                f"topology.rows = {rows} does not divide nodes = {nodes} into a {self.kind} of at least "
-                f"{side} × {side}; {works}"
+        side = self.side
+        fits = [r for r in range(side, nodes // side + 1) if nodes % r == 0]
+        rows = self.rows or max((r for r in fits if r * r <= nodes), default=0)  # as square as possible
+        if rows not in fits:
+            key = f"topology.rows = {rows} of" if self.rows else "topology.kind ="
+            works = (
+                f"rows = {' or '.join(map(str, fits))}"
+                if fits
+                else f"nodes = {side * max(side, -(-nodes // side))}"
             )
-        rows = rows or _squarest(nodes, side)
-        if rows is None:
             raise UserError(
-                f"topology.kind = '{self.kind}' needs nodes = rows × columns of at least {side} × {side}, "
-                f"and nodes = {nodes} is not; {_sizes_that_work(nodes, side)}"
+                f"{key} '{self.kind}' needs nodes = rows × columns of at least {side} × {side}, and nodes = {nodes} is "
+                f"not; use {works}"
             )
         lattice = nx.grid_2d_graph(rows, nodes // rows, periodic=self.periodic)
         return from_networkx(nx.convert_node_labels_to_integers(lattice))
@@ -328,17 +322,6 @@ def read_matrix(matrix: Sequence[Sequence[float]] | str) -> NDArray[np.float64]:
     raise UserError(f"topology.matrix = '{matrix}' must be a nested list or a file that ends in .npy or .csv")
 
 
-def _squarest(nodes: int, side: int) -> int | None:
-    """The number of rows that makes the rectangle most nearly square."""
-    return next((r for r in range(int(nodes**0.5), side - 1, -1) if nodes % r == 0), None)
-
-
-def _sizes_that_work(nodes: int, side: int) -> str:
-    below = next((n for n in range(nodes - 1, side * side - 1, -1) if _squarest(n, side)), None)
-    above = next(n for n in range(max(nodes, side * side - 1) + 1, 2 * nodes + 10) if _squarest(n, side))
-    return f"use nodes = {above}" if below is None else f"use nodes = {below} or {above}"
-
-
 def _powers_of_two(nodes: int) -> list[int]:
     return [1 << j for j in range((nodes - 1).bit_length())]
 
@@ -363,8 +346,8 @@ class ErdosRenyi(TopologyKind):
 
         return _connected(
             lambda: from_networkx(nx.fast_gnp_random_graph(nodes, self.p, seed=_seed(rng))),
-            f"topology.p = {self.p} gave no connected graph of {nodes} nodes in {_TRIES} tries; "
-            f"use p of at least {min(1.0, (np.log(nodes) + 1) / nodes):.2g}",
+            f"topology.p = {self.p}",
+            f"p of at least {min(1.0, (np.log(nodes) + 1) / nodes):.2g}",
         )
 
 
@@ -433,17 +416,11 @@ class RandomRegular(TopologyKind):
 
         def draw() -> Graph:
             # The generator starts over on every clash, which is rare in sparse graphs: draw the sparser side.
-            if degree <= nodes // 2:
-                return from_networkx(nx.random_regular_graph(degree, nodes, seed=_seed(rng)))
-            return from_networkx(
-                nx.complement(nx.random_regular_graph(nodes - 1 - degree, nodes, seed=_seed(rng)))
-            )
+            sparse = degree <= nodes // 2
+            graph = nx.random_regular_graph(degree if sparse else nodes - 1 - degree, nodes, seed=_seed(rng))
+            return from_networkx(graph if sparse else nx.complement(graph))
 
-        return _connected(
-            draw,
-            f"topology.degree = {degree} gave no connected graph of {nodes} nodes in {_TRIES} tries; "
-            "use at least 3",
-        )
+        return _connected(draw, f"topology.degree = {degree}", "at least 3")
 
 
 @topologies.register("digraph")
@@ -471,8 +448,7 @@ class Digraph(TopologyKind):
             if not np.allclose(column(graph).sum(axis=1), 1.0):
                 return graph
         raise UserError(
-            f"topology.p = {self.p} gave no irregular digraph of {nodes} nodes in {_TRIES} tries; "
-            "use a p nearer to 0.5"
+            f"topology.p = {self.p} gave no irregular digraph of {nodes} nodes; use a p nearer to 0.5"
         )
 
 
@@ -506,34 +482,25 @@ class ResampledKind(TopologyKind):
     fewest_nodes: ClassVar[int] = 2
 
     def make(self, nodes: int, rng: Rng) -> Resampled:
-        draw = _Draw(self.base, nodes)
+        draw = partial(
+            cast(Callable[[int, Rng], Graph], self.base.graph), nodes
+        )  # a random kind makes one graph
         draw(
             np.random.default_rng(0)
         )  # options that do not fit the nodes are reported now, not in a later round
         return Resampled(draw, self.every, int(rng.integers(2**62)))
 
 
-@dataclass(frozen=True)
-class _Draw:
-    base: TopologyKind
-    nodes: int
-
-    def __call__(self, rng: Rng) -> Graph:
-        graph = self.base.graph(self.nodes, rng)
-        assert isinstance(graph, Graph)  # every kind marked random makes one graph
-        return graph
-
-
 def _seed(rng: Rng) -> int:
     return int(rng.integers(2**31))
 
 
-def _connected(draw: Callable[[], Graph], otherwise: str) -> Graph:
+def _connected(draw: Callable[[], Graph], key: str, remedy: str) -> Graph:
     for _ in range(_TRIES):
         graph = draw()
         if strongly_connected(graph.nodes, graph.arcs):
             return graph
-    raise UserError(otherwise)
+    raise UserError(f"{key} gave no connected graph of {graph.nodes} nodes in {_TRIES} tries; use {remedy}")
 
 
 def _random_edge_order(nodes: int, rng: Rng) -> NDArray[np.int64]:

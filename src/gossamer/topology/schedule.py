@@ -14,6 +14,7 @@ from scipy.sparse import diags_array
 from gossamer.topology.graph import (
     Graph,
     Ints,
+    Recent,
     Rounds,
     WeightsKind,
     connected,
@@ -174,7 +175,7 @@ class Topology:
     settings: Mapping[str, Any]  # seed, dropout, mixing and the kind's options, for the record
     mixing: str | None = None
     rule: str | None = None  # the graph in words, where it follows from kind, nodes and settings alone
-    _cache: dict[tuple[str, int], Any] = field(default_factory=dict, repr=False)
+    _cache: Recent = field(default_factory=Recent, repr=False)
 
     @property
     def period(self) -> int | None:
@@ -183,10 +184,9 @@ class Topology:
 
     def weights(self, t: int) -> Any:
         """Mixing matrix of round t, an n×n scipy.sparse.csr_array of float64."""
+        kind, weights, mixing = self.kind, self.weights_kind, self.mixing
         return self._cached(
-            "weights",
-            t,
-            lambda: weights_of(self._graph(t), self.weights_kind, kind=self.kind, mixing=self.mixing),
+            "weights", t, lambda: weights_of(self._graph(t), weights, kind=kind, mixing=mixing)
         )
 
     def out_degree(self, t: int) -> Ints:
@@ -237,14 +237,9 @@ class Topology:
 
     def _cached(self, name: str, t: int, compute: Callable[[], Any]) -> Any:
         """A value of round t; of a schedule that never repeats those of the last few rounds are kept."""
-        key = (name, t if self.period is None else t % self.period)
-        if key not in self._cache:
-            value = compute()
-            if self.period is None and len(self._cache) >= 2 * _KEPT:
-                self._cache.pop(next(iter(self._cache)), None)
-            self._cache[key] = value
-            return value
-        return self._cache[key]
+        if self.period is None:
+            return self._cache.value((name, t), compute, 2 * _KEPT)
+        return self._cache.value((name, t % self.period), compute, None)
 
     @cached_property
     def _figures(self) -> dict[str, Any]:
