@@ -31,8 +31,8 @@ Set = Annotated[
 ]
 
 
-def show_version(asked: bool) -> None:
-    if asked:
+def show_version(wanted: bool) -> None:
+    if wanted:
         from gossamer import __version__
 
         typer.echo(f"gossamer {__version__}")

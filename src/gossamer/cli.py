@@ -270,7 +270,7 @@ def audit(
     """Attack it, and print what an adversary can show beside what is claimed and proven."""
     from gossamer.auditing.console import run_audit
 
-    found = run_audit(
+    result = run_audit(
         recipe,
         sets=overrides or [],
         observer=observer,
@@ -286,16 +286,16 @@ def audit(
         quiet=as_json,
     )
     if as_json:
-        _print_json(found)
+        _print_json(result)
 
 
-def _finish(found: dict[str, Any], as_json: bool) -> None:
+def _finish(result: dict[str, Any], as_json: bool) -> None:
     """The JSON object if asked for; exit 2 if a cell failed."""
     if as_json:
-        _print_json(found)
-    for label, reason in found["failed"].items():
+        _print_json(result)
+    for label, reason in result["failed"].items():
         typer.echo(f"gossamer: {label} failed: {reason}", err=True)
-    if found["failed"]:
+    if result["failed"]:
         raise typer.Exit(2)
 
 
@@ -346,8 +346,8 @@ def predict(
     """
     from gossamer.training.predict import node_of, predict_file, sentences
 
-    found = predict_file(run, data, out, node=node_of(node), module=_own_module(module), data_dir=data_dir)
-    _print_json(found) if as_json else typer.echo("\n".join(sentences(found)))
+    result = predict_file(run, data, out, node=node_of(node), module=_own_module(module), data_dir=data_dir)
+    _print_json(result) if as_json else typer.echo("\n".join(sentences(result)))
 
 
 @app.command()
@@ -366,22 +366,22 @@ def export(
     from gossamer.training.predict import export as write
     from gossamer.training.predict import node_of
 
-    found = write(run, out, kind=kind, node=node_of(node), module=_own_module(module))
+    result = write(run, out, kind=kind, node=node_of(node), module=_own_module(module))
     if as_json:
-        _print_json(found)
+        _print_json(result)
         return
-    for name in found["files"]:
-        typer.echo(f"{Path(found['out']) / name}")
-    typer.echo(f"model: {found['card']['model']['of']}")
+    for name in result["files"]:
+        typer.echo(f"{Path(result['out']) / name}")
+    typer.echo(f"model: {result['card']['model']['of']}")
 
 
-def _own_module(asked: str | None) -> Any:
+def _own_module(path: str | None) -> Any:
     """Executed because the user named it here; what a run directory names never is."""
-    if asked is None:
+    if path is None:
         return None
     from gossamer.models.networks import load_module
 
-    return load_module(asked)
+    return load_module(path)
 
 
 @certificate_app.command("anchor")
@@ -448,14 +448,14 @@ def certificate_verify(
             )
         from gossamer.consortium.certificates import verify_set
 
-        said = verify_set(certificates, study, authority=authority, roster_file=roster)
+        lines = verify_set(certificates, study, authority=authority, roster_file=roster)
     elif len(certificates) > 1 or roster is not None or authority is not None:
         raise UserError("the certificates of a consortium's sites belong to a study; name it with --study.")
     else:
         from gossamer.training.certificates import verify
 
-        said = verify(certificates[0], public_key)
-    for sentence in said:
+        lines = verify(certificates[0], public_key)
+    for sentence in lines:
         typer.echo(sentence)
 
 
@@ -469,11 +469,11 @@ def report(
     """Runs side by side, as one self-contained HTML file; exit 2 if what it shows does not verify."""
     from gossamer.results.report import report as write_report
 
-    made = write_report(runs, out=out)
-    typer.echo(f"report: {made.path}")
-    for sentence in made.unverified:
+    written = write_report(runs, out=out)
+    typer.echo(f"report: {written.path}")
+    for sentence in written.unverified:
         typer.echo(f"gossamer: {sentence}", err=True)
-    if made.unverified:
+    if written.unverified:
         raise typer.Exit(2)
 
 
@@ -555,14 +555,14 @@ def data_check(
     from gossamer.results.terminal import terminal
     from gossamer.training.check_data import check_data, does_fit, sentences
 
-    found = check_data(file, config, data_dir)
+    result = check_data(file, config, data_dir)
     if as_json:
-        _print_json(found)
+        _print_json(result)
     else:
         out = terminal()
-        for line in sentences(found):
+        for line in sentences(result):
             out.print(line, soft_wrap=True)
-    if not does_fit(found):
+    if not does_fit(result):
         raise typer.Exit(1)
 
 
@@ -588,8 +588,8 @@ _SLOW = (*_TRAINING, "study")
 
 def _spinner() -> AbstractContextManager[None]:
     """A word about what is done, from the first second: torch alone takes two."""
-    asked = sys.argv[1] if len(sys.argv) > 1 else ""
-    if asked not in _SLOW or {"--help", "--list"} & set(sys.argv) or "_GOSSAMER_COMPLETE" in os.environ:
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if command not in _SLOW or {"--help", "--list"} & set(sys.argv) or "_GOSSAMER_COMPLETE" in os.environ:
         return nullcontext()
     from gossamer.results.terminal import spinner
 

@@ -302,8 +302,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         X, y, owners = self._checked(X, y, owners)
         X, y = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
         try:
-            asked = (y.min(), y.max()) if self.target_range is None else self.target_range
-            low, high = map(float, asked)
+            limits = (y.min(), y.max()) if self.target_range is None else self.target_range
+            low, high = map(float, limits)
         except (TypeError, ValueError):
             low = high = math.nan
         if self.target_range is not None and not -math.inf < low < high < math.inf:

@@ -65,11 +65,11 @@ def test_whatever_is_released_gives_finite_records_of_the_shape_that_was_planned
     source, dataset, step = digits(ASKED[name])
     assert step.released_as is step.summary(source, dataset).released_as
     assert step.part > 0
-    found = step.found(source, dataset, released(step, source, dataset, noise))
+    found = step.compute(source, dataset, released(step, source, dataset, noise))
     assert step.check(source, dataset, found)
     assert not step.check(source, dataset, {})
     assert not step.check(source, dataset, {key: value[..., :1] for key, value in found.items()})
-    made = step.applied(source, dataset, found)
+    made = step.apply(source, dataset, found)
     assert np.isfinite(made.x_train).all()
     assert made.x_train.shape[1:] == source.shape_of(dataset)
     assert len(made.x_test) == len(dataset.x_test)
@@ -87,7 +87,7 @@ def test_what_is_made_of_a_release_knows_nothing_else_of_the_records(name: str) 
             "y_train": np.zeros_like(dataset.y_train),
         }
     )
-    one, two = step.found(source, dataset, said), step.found(source, other, said)
+    one, two = step.compute(source, dataset, said), step.compute(source, other, said)
     for key in one:
         assert torch.equal(one[key], two[key])
 
@@ -97,7 +97,7 @@ STEP = ClassWeights()
 
 
 def weights(shares: list[float], noise: float = 0.0) -> list[float]:
-    found = STEP.found(SOURCE, SOURCE.load(), Released(torch.tensor(shares), noise))
+    found = STEP.compute(SOURCE, SOURCE.load(), Released(torch.tensor(shares), noise))
     return [float(weight) for weight in found["weights"]]
 
 
@@ -123,12 +123,12 @@ def test_they_are_the_leading_directions_and_records_stand_in_them() -> None:
     dataset = source.load()
     x, y = torch.from_numpy(dataset.x_train), torch.from_numpy(dataset.y_train)
     total = step.summary(source, dataset).total(x, y, torch.ones(len(y), dtype=torch.float64))
-    found = step.found(source, dataset, Released(total / len(y), 0.0))
+    found = step.compute(source, dataset, Released(total / len(y), 0.0))
     rows = dataset.x_train.reshape(len(x), -1)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     leading = np.linalg.eigh(unit.T @ unit)[1][:, ::-1][:, :4].T
     assert np.abs((found["components"].numpy() * leading).sum(1)) == pytest.approx(np.ones(4), abs=1e-3)
-    made = step.applied(source, dataset, found)
+    made = step.apply(source, dataset, found)
     assert made.x_train == pytest.approx(rows @ found["components"].numpy().T, abs=1e-4)
     assert made.components is not None
 
@@ -180,8 +180,8 @@ def standard(step: ByMoments | ByQuantiles, x: np.ndarray, noise: float = 0.0) -
     summary = step.summary(SOURCE_STANDARDISE, dataset)
     total = summary.total(torch.from_numpy(x), torch.zeros(len(x)), torch.ones(len(x), dtype=torch.float64))
     total += noise * torch.randn(summary.size, generator=torch.Generator().manual_seed(1))
-    found = step.found(SOURCE_STANDARDISE, dataset, Released(total / len(x), noise / len(x)))
-    made = step.applied(SOURCE_STANDARDISE, dataset, found)
+    found = step.compute(SOURCE_STANDARDISE, dataset, Released(total / len(x), noise / len(x)))
+    made = step.apply(SOURCE_STANDARDISE, dataset, found)
     assert made.standard is not None
     assert np.array_equal(made.x_train, made.standard.applied(x))
     return made.standard

@@ -71,8 +71,10 @@ class Algorithm:
         rule = rules.rule(self.rule)
         given = {"lr": self.step_sizes(rounds), "seed": seed, "rounds": rounds}
         names = [field.name for field in dataclasses.fields(rule) if field.init]
-        made: Rule = rule(**{name: given[name] if name in CONTEXT else getattr(self, name) for name in names})
-        return made
+        instance: Rule = rule(
+            **{name: given[name] if name in CONTEXT else getattr(self, name) for name in names}
+        )
+        return instance
 
 
 def _table_of(kind: str) -> type[Any]:

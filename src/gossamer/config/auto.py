@@ -50,8 +50,8 @@ def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
                 value=AUTO,
                 remedy='set rounds and privacy.clip, or both to "auto"',
             )
-        kept = 1 - _number(algorithm, "algorithm.momentum", 0.0)
-        lr = travel(noise_of_a_run(layered)) * kept / (rounds * bound)
+        share = 1 - _number(algorithm, "algorithm.momentum", 0.0)
+        lr = travel(noise_of_a_run(layered)) * share / (rounds * bound)
         layered = {**layered, "algorithm": {**algorithm, "lr": float(f"{lr:.4g}")}}
     return layered
 

@@ -18,22 +18,22 @@ from gossamer.mechanism.noise.schedules import NoNoise
 from gossamer.topology.kinds import Complete
 
 
-def effective(asked: RunConfig) -> RunConfig:
+def effective(config: RunConfig) -> RunConfig:
     """The configuration that runs. It is never written: the run directory holds what was asked for."""
-    privacy = asked.privacy
+    privacy = config.privacy
     changes: dict[str, Any]
-    if asked.baseline == "non-private":
+    if config.baseline == "non-private":
         noise = privacy.noise.model_copy(update={"schedule": NoNoise(), "multiplier": None})
         change = {"clip": NoClip(), "noise": noise, "claim": "none", "epsilon": None}
         changes = {"privacy": privacy.model_copy(update=change)}
-    elif asked.baseline == "no-communication":
+    elif config.baseline == "no-communication":
         changes = {
             "weighting": "uniform",  # a node alone has no sum to weight, only its own step size to spoil
             "privacy": privacy.model_copy(update={"noise": _own_noise(privacy.noise)}),
         }
-        if alone := preset_of(asked.algorithm.kind).get("alone"):  # what the method does without the others
-            changes["algorithm"] = replace(asked.algorithm, **alone)
-    elif asked.baseline == "central":
+        if alone := preset_of(config.algorithm.kind).get("alone"):  # what the method does without the others
+            changes["algorithm"] = replace(config.algorithm, **alone)
+    elif config.baseline == "central":
         # One node, so one budget: the strictest of those asked for.
         change = {
             "epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta), "noise": _own_noise(privacy.noise)
@@ -44,8 +44,8 @@ def effective(asked: RunConfig) -> RunConfig:
             "privacy": privacy.model_copy(update=change),
         }
     else:
-        return asked
-    return asked.model_copy(update={**changes, "name": f"{asked.name}+{asked.baseline}"})
+        return config
+    return config.model_copy(update={**changes, "name": f"{config.name}+{config.baseline}"})
 
 
 def _own_noise(noise: Noise) -> Noise:

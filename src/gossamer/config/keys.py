@@ -17,13 +17,13 @@ _FILE = Path(__file__).with_suffix(".json")
 
 def kinds_by_table() -> dict[str, list[str]]:
     """Table → its kinds; a table without kinds has none."""
-    found: dict[str, list[str]] = json.loads(_FILE.read_text(encoding="utf-8"))["kinds"]
-    return found
+    kinds: dict[str, list[str]] = json.loads(_FILE.read_text(encoding="utf-8"))["kinds"]
+    return kinds
 
 
 def all_keys() -> list[str]:
-    found: list[str] = json.loads(_FILE.read_text(encoding="utf-8"))["keys"]
-    return found
+    keys: list[str] = json.loads(_FILE.read_text(encoding="utf-8"))["keys"]
+    return keys
 
 
 def alike(key: str) -> str | None:
@@ -68,8 +68,8 @@ def recipe_names(incomplete: str) -> list[str]:
     there = Path(folder or ("/" if incomplete.startswith("/") else "."))
     files = (path for path in there.glob(f"{start}*") if path.is_dir() or path.suffix == ".toml")
     dot = f"{folder}/" if "/" in incomplete else ""
-    found = [f"{dot}{path.name}{'/' if path.is_dir() else ''}" for path in files if start or path.suffix]
-    return [name for name in recipes.names() if name.startswith(incomplete)] + sorted(found)
+    paths = [f"{dot}{path.name}{'/' if path.is_dir() else ''}" for path in files if start or path.suffix]
+    return [name for name in recipes.names() if name.startswith(incomplete)] + sorted(paths)
 
 
 def settings(incomplete: str) -> list[str]:

@@ -162,8 +162,8 @@ def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, An
         noise.pop("schedule", None)
     # The step size is every method's key; the others belong to the method the recipe was written for.
     algorithm = _table("algorithm", recipe.get("algorithm", {}))
-    kept = {**preset["algorithm"], **({"lr": algorithm["lr"]} if "lr" in algorithm else {})}
-    return {**recipe, "algorithm": kept, "privacy": {**privacy, "noise": noise}}
+    options = {**preset["algorithm"], **({"lr": algorithm["lr"]} if "lr" in algorithm else {})}
+    return {**recipe, "algorithm": options, "privacy": {**privacy, "noise": noise}}
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

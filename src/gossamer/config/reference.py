@@ -59,10 +59,10 @@ class TableEntry:
 
 def tables() -> list[TableEntry]:
     """Every table of a configuration, each before those inside it."""
-    found: dict[str, TableEntry] = {}
+    entries: dict[str, TableEntry] = {}
     for entry in _of_model("", RunConfig, ""):
-        found.setdefault(entry.name, entry)
-    return list(found.values())
+        entries.setdefault(entry.name, entry)
+    return list(entries.values())
 
 
 def as_data() -> list[dict[str, Any]]:
@@ -145,10 +145,10 @@ def _of_model(name: str, model: type[BaseModel], meaning: str) -> Iterator[Table
 
 def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
     """The tables that a value of this type can be."""
-    found = members(annotation)
-    noted = [extra for part in (annotation, *found) for extra in extras(part)]
+    types_of_value = members(annotation)
+    noted = [extra for part in (annotation, *types_of_value) for extra in extras(part)]
     registry = next((extra for extra in noted if isinstance(extra, Registry)), None)
-    plain = [bare(member) for member in found]
+    plain = [bare(member) for member in types_of_value]
     if registry is not None:
         if registry.table == name:  # elsewhere it is described already
             yield from _of_kinds(name, meaning, registry.kinds)
@@ -164,31 +164,31 @@ def _inside(name: str, annotation: Any, meaning: str) -> Iterator[TableEntry]:
 
 def _of_kinds(name: str, meaning: str, kinds: dict[str, type[Any]]) -> Iterator[TableEntry]:
     kinds = dict(sorted(kinds.items()))  # modules register theirs in the order in which they are imported
-    options = {kind: options_of(made) for kind, made in kinds.items()}
-    first, *others = ({_said(option) for option in its} for its in options.values())
+    options = {kind: options_of(cls) for kind, cls in kinds.items()}
+    first, *others = ({_facts(option) for option in its} for its in options.values())
     common = first.intersection(*others) if others else set()
     entries: dict[Any, KindEntry] = {}
-    for kind, made in kinds.items():
-        own = tuple(option for option in options[kind] if _said(option) not in common)
-        entry = KindEntry((kind,), _first_sentence(made), own)
-        alike = (entry.meaning or kind, *map(_said, own))  # with nothing said, a kind is like no other
+    for kind, cls in kinds.items():
+        own = tuple(option for option in options[kind] if _facts(option) not in common)
+        entry = KindEntry((kind,), _first_sentence(cls), own)
+        alike = (entry.meaning or kind, *map(_facts, own))  # without a meaning, a kind is like no other
         if alike in entries:
             entry = dataclasses.replace(entry, names=(*entries[alike].names, kind))
         entries[alike] = entry
     every = next(iter(options.values()))
-    yield TableEntry(name, meaning, tuple(o for o in every if _said(o) in common), tuple(entries.values()))
+    yield TableEntry(name, meaning, tuple(o for o in every if _facts(o) in common), tuple(entries.values()))
     for option in {o.name: o for its in options.values() for o in its}.values():
         yield from _inside(f"{name}.{option.name}", option.type, option.meaning)
 
 
-def _said(option: Option) -> tuple[str, ...]:
+def _facts(option: Option) -> tuple[str, ...]:
     return option.name, _value_words(option), option.meaning
 
 
-def _first_sentence(made: type[Any]) -> str:
+def _first_sentence(cls: type[Any]) -> str:
     """The first paragraph of its own docstring."""
-    said = made.__dict__.get("__doc__") or ""
-    return "" if said.startswith(f"{made.__name__}(") else " ".join(said.split("\n\n")[0].split())
+    doc = cls.__dict__.get("__doc__") or ""
+    return "" if doc.startswith(f"{cls.__name__}(") else " ".join(doc.split("\n\n")[0].split())
 
 
 def _value_words(option: Option) -> str:

@@ -1,4 +1,4 @@
-"""What somebody probably meant who wrote a name that there is not."""
+"""The known name that is closest to a misspelt one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def nearest(word: object, known: Iterable[str]) -> str | None:
     if close := difflib.get_close_matches(word.lower(), names, n=1):
         return close[0]
     ends = {name.rpartition("/")[2]: name for name in reversed(names)}
-    found = difflib.get_close_matches(word.lower().rpartition("/")[2], ends, n=1, cutoff=0.75)
-    return ends[found[0]] if found else None
+    matches = difflib.get_close_matches(word.lower().rpartition("/")[2], ends, n=1, cutoff=0.75)
+    return ends[matches[0]] if matches else None
 
 
 def ending(word: object, known: Iterable[str]) -> str:
-    """The end of a sentence that has said what is not known."""
+    """The end of a sentence about an unknown name."""
     meant = nearest(word, known)
     return f"; did you mean {meant}?" if meant else "."

@@ -52,7 +52,7 @@ def load_plugins() -> None:
             try:
                 _run(Path(name))
             except (Exception, SystemExit) as error:
-                _LOADED.broken.append(f"The plug-in {name} could not be loaded ({_why(error)}); mend it.")
+                _LOADED.broken.append(f"The plug-in {name} could not be loaded ({_why(error)}); fix it.")
 
 
 def plugin(path: Path | str) -> ModuleType:
@@ -76,12 +76,12 @@ def _run(file: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(file):
         return known
-    found = importlib.util.spec_from_file_location(name, file)
-    if found is None or found.loader is None:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
         raise ValueError("its name must end in .py")
-    module = sys.modules[name] = importlib.util.module_from_spec(found)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        found.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
@@ -95,14 +95,14 @@ def broken_plugins() -> tuple[str, ...]:
 
 def _sentence(entry: EntryPoint, error: BaseException) -> str:
     return (
-        f"The plug-in {entry.name!r} of the package {_package(entry)} could not be loaded ({_why(error)}); mend or "
+        f"The plug-in {entry.name!r} of the package {_package(entry)} could not be loaded ({_why(error)}); fix or "
         "uninstall that package."
     )
 
 
 def _why(error: BaseException) -> str:
-    said = " ".join(str(error).split())[:200]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _package(entry: EntryPoint) -> str:

@@ -66,33 +66,33 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[C], C]:
         """Add a frozen dataclass under this name; the class gets it as `kind`."""
 
-        def add(made: C) -> C:
-            if not dataclasses.is_dataclass(made):
-                raise TypeError(f"{made.__name__} must be a dataclass: its fields are the options")
+        def add(cls: C) -> C:
+            if not dataclasses.is_dataclass(cls):
+                raise TypeError(f"{cls.__name__} must be a dataclass: its fields are the options")
             if name in self._kinds:
                 raise ValueError(f"{self.table}.kind = {name!r} is registered twice")
-            self._kinds[name] = _named(made, name)
-            return made
+            self._kinds[name] = _named(cls, name)
+            return cls
 
         return add
 
-    def adopt(self, made: type[Any]) -> str:
+    def adopt(self, cls: type[Any]) -> str:
         """Register a class of the caller's own, unless it is known, and return its name: its `kind`, or the class's.
 
         Defined anew, as in a notebook whose cell is run again, it takes its own place.
         """
-        if not dataclasses.is_dataclass(made):
+        if not dataclasses.is_dataclass(cls):
             raise UserError(
-                f"{made.__name__} must be a dataclass: its fields are the options of {self.table}."
+                f"{cls.__name__} must be a dataclass: its fields are the options of {self.table}."
             )
-        name = vars(made).get("kind") or kind_name(made.__name__)
+        name = vars(cls).get("kind") or kind_name(cls.__name__)
         known = self._kinds.get(name)
-        taken = name in self if known is None else not same_definition(known, made)
+        taken = name in self if known is None else not same_definition(known, cls)
         if taken:
             raise UserError(
-                f"{self.table}.kind = {name!r} is there already; give {made.__name__} another name."
+                f"{self.table}.kind = {name!r} is there already; give {cls.__name__} another name."
             )
-        self._kinds[name] = _named(made, name)
+        self._kinds[name] = _named(cls, name)
         return str(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -162,14 +162,14 @@ def kind_name(class_name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_", "-", class_name).strip("-").lower()
 
 
-def same_definition(known: Any, made: Any) -> bool:
+def same_definition(known: Any, cls: Any) -> bool:
     """Are they one class or function, perhaps defined twice?"""
-    return known is made or (known.__module__, known.__qualname__) == (made.__module__, made.__qualname__)
+    return known is cls or (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
 
 
-def _named(made: C, name: str) -> C:
-    made.kind = name  # type: ignore[attr-defined]
-    return made
+def _named(cls: C, name: str) -> C:
+    cls.kind = name  # type: ignore[attr-defined]
+    return cls
 
 
 class Table:
@@ -197,20 +197,20 @@ class _Fields:
         return core_schema.no_info_before_validator_function(partial(_refuse_unknown, source), fields)
 
 
-def _refuse_unknown(made: type[Any], value: Any) -> Any:
-    known = [field.name for field in dataclasses.fields(made) if field.init]
+def _refuse_unknown(cls: type[Any], value: Any) -> Any:
+    known = [field.name for field in dataclasses.fields(cls) if field.init]
     for key in value if isinstance(value, Mapping) else ():
         if key not in known:
             error = PydanticCustomError(UNKNOWN_KEY, "it has {keys}", {"keys": ", ".join(known)})
             detail = InitErrorDetails(type=error, loc=(key,), input=value[key])
-            raise ValidationError.from_exception_data(made.__name__, [detail])
+            raise ValidationError.from_exception_data(cls.__name__, [detail])
     return value
 
 
-def _adapter(made: Any) -> TypeAdapter[Any]:
-    if made not in _ADAPTERS:
-        _ADAPTERS[made] = TypeAdapter(Annotated[made, _Fields()])
-    return _ADAPTERS[made]
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    if cls not in _ADAPTERS:
+        _ADAPTERS[cls] = TypeAdapter(Annotated[cls, _Fields()])
+    return _ADAPTERS[cls]
 
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}  # they are costly to make
@@ -233,8 +233,8 @@ def options_of(kind: type[Any]) -> tuple[Option, ...]:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    made = field.default_factory
-    return made() if made is not dataclasses.MISSING else field.default
+    factory = field.default_factory
+    return factory() if factory is not dataclasses.MISSING else field.default
 
 
 def meaning_of(annotation: Any) -> str:

@@ -1,4 +1,4 @@
-"""Mistakes that pydantic found, and those in arguments of the Python API, as one sentence each."""
+"""Mistakes in a configuration and in arguments of the Python API, as one sentence each."""
 
 from __future__ import annotations
 

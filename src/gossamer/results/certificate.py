@@ -314,7 +314,7 @@ def planned_before(o: Any) -> dict[str, Any] | None:
         "released": [
             {
                 "name": step.name,
-                "what": step.says,
+                "what": step.description,
                 "kind": plan.nodes[0].before[place].release.kind,
                 "noise_multiplier": [node.before[place].release.noise_multiplier for node in plan.nodes],
             }

@@ -187,10 +187,10 @@ def _refuse_thinner_noise(parts: Parts) -> None:
         # Of nodes that are alike but for their number of records one is asked about every draw, the others about the
         # least and the largest noise: a release knows of a node what is in the key, and its multiplier.
         key = (parts.noise.apart(i), node.end)
-        asked = shapes if key not in seen else [shapes[0], shapes[-1]]
+        probed = shapes if key not in seen else [shapes[0], shapes[-1]]
         seen.add(key)
         part = Participation(o.privacy.sampling.drawn_as, node.rate, o.privacy.adjacency)
-        for multiplier in (node.factor * shape for shape in asked):
+        for multiplier in (node.factor * shape for shape in probed):
             planned = o.privacy.noise.release(multiplier, 1.0, o.stack.dim, part, node.end)
             written = parts.noise.release(i, multiplier, 1.0, o.stack.dim, part, enforced=True)
             if written.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):

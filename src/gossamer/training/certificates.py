@@ -41,7 +41,7 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
         file = path / "certificate.json"
         if not file.exists():
             raise UserError(f"{path} has no certificate.json: no run has ended there.")
-        said, certificate = _run(path), read_certificate(file)
+        lines, certificate = _run(path), read_certificate(file)
     else:
         file, certificate = path, read_object(path)
         if not certificate.get(SIGNATURES) and (site := site_of(certificate)) is not None:
@@ -54,9 +54,11 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
                 f"{path} is signed by no organisation, so nothing in it can be checked without its run directory; name "
                 "that directory."
             )
-        said = ["the certificate alone was looked at: only its run directory shows whether the ledgers agree"]
+        lines = [
+            "the certificate alone was looked at: only its run directory shows whether the ledgers agree"
+        ]
     with malformed_as_user_error(file):
-        return [_headline(certificate), *said, *_signers(file, certificate, wanted), *_unsigned(certificate)]
+        return [_headline(certificate), *lines, *_signers(file, certificate, wanted), *_unsigned(certificate)]
 
 
 def sign(run: Path, key: Path, name: str) -> list[str]:
@@ -99,25 +101,25 @@ def _headline(c: Mapping[str, Any]) -> str:
 
 
 def _signers(file: Path, certificate: Mapping[str, Any], wanted: str | None) -> list[str]:
-    found = check_signatures(certificate, file)
-    keys = [one["key"] for one in found]
+    signatures = check_signatures(certificate, file)
+    keys = [one["key"] for one in signatures]
     if wanted is not None and wanted not in keys:
         by = f"by {', '.join(keys)}" if keys else "by nobody"
         raise UserError(f"{file} is not signed by the key {wanted}, but {by}.")
-    said = []
-    for one in found:
+    lines = []
+    for one in signatures:
         known = "the key that was asked for" if one["key"] == wanted else f"the key {one['key']}"
-        said.append(f"signed on {day(one['at'])} in the name of {one['signer']}, with {known}")
+        lines.append(f"signed on {day(one['at'])} in the name of {one['signer']}, with {known}")
     site = site_of(certificate)
     if site is not None:
-        said.append(
+        lines.append(
             f"of the site {site}; its signature is checked with --study, on the certificates of all sites"
         )
-    if not found and site is None:
-        said.append("signed by no organisation: nobody vouches for it by name")
-    if found and wanted is None:
-        said.append("whose keys these are must be known from elsewhere; compare with --public-key")
-    return said
+    if not signatures and site is None:
+        lines.append("signed by no organisation: nobody vouches for it by name")
+    if signatures and wanted is None:
+        lines.append("whose keys these are must be known from elsewhere; compare with --public-key")
+    return lines
 
 
 def _unsigned(certificate: Mapping[str, Any]) -> list[str]:
@@ -136,11 +138,10 @@ def check_network(run: Path) -> str | None:
     except UserError as error:
         return UNCHECKED.format(error)
     here = not any("stated_by" in one for one in certificate["epsilon_by_node"])
-    found = network_figures(o, run if here else None)
-    due = _numbers(found)
-    said = _numbers(certificate["network"])
-    if len(due) != len(said) or any(
-        not math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(due, said, strict=True)
+    due = _numbers(network_figures(o, run if here else None))
+    stated = _numbers(certificate["network"])
+    if len(due) != len(stated) or any(
+        not math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(due, stated, strict=True)
     ):
         raise UserError(f"{path} states other figures under 'network' than the ledgers have.")
     return None

@@ -61,17 +61,17 @@ def _paths(source: OwnFile, nodes: int, data_dir: Path | None) -> list[Path]:
     """Those that lie here: of a file per node a machine has its own."""
     if not source.file_per_node:
         return [source.file_of(None, data_dir)]
-    found = []
+    paths = []
     for node in range(nodes):
         try:
-            found.append(source.file_of(node, data_dir))
+            paths.append(source.file_of(node, data_dir))
         except UserError:
             continue
-    if not found:
+    if not paths:
         raise UserError(
             f"data.path = {source.path!r} is no file for any of {nodes} nodes: give the path of one"
         )
-    return found
+    return paths
 
 
 def _checked(source: OwnFile, path: Path, data_dir: Path | None) -> dict[str, Any]:
@@ -97,14 +97,14 @@ def _checked(source: OwnFile, path: Path, data_dir: Path | None) -> dict[str, An
     )
 
 
-def does_fit(found: dict[str, Any]) -> bool:
-    return not any(finding["must"] for its in found["files"] for finding in its["findings"])
+def does_fit(report: dict[str, Any]) -> bool:
+    return not any(finding["must"] for its in report["files"] for finding in its["findings"])
 
 
-def sentences(found: dict[str, Any]) -> list[str]:
+def sentences(report: dict[str, Any]) -> list[str]:
     """The same for people, a line each."""
-    lines, config = [], found["config"]
-    for its in found["files"]:
+    lines, config = [], report["config"]
+    for its in report["files"]:
         name, findings = Path(its["file"]).name, its["findings"]
         if config is None:
             lines.append(f"{name}: {len(its['types'])} columns; nothing is declared of them")
@@ -120,5 +120,5 @@ def sentences(found: dict[str, Any]) -> list[str]:
         if its.get("not_declared"):
             lines.append(f"  not declared, so left out: {', '.join(its['not_declared'])}")
         lines += ["", *its["skeleton"]] if "skeleton" in its else []
-    declared = any(finding["column"] for its in found["files"] for finding in its["findings"])
+    declared = any(finding["column"] for its in report["files"] for finding in its["findings"])
     return [*lines, *([STAYS_HERE] if declared else [])]

@@ -125,7 +125,7 @@ def refuse_beyond_machine(needs: Estimate) -> None:
 
 
 def refuse_long_pricing(config: RunConfig, draws: int) -> None:
-    """Composing hundreds of thousands of different releases takes minutes, and nobody asked to wait for that."""
+    """Composing hundreds of thousands of different releases takes minutes, and is refused without --force."""
     privacy = config.privacy
     if privacy.sampling.kind in ("full", "one-pass") or draws <= MOST_DIFFERENT:
         return
@@ -155,8 +155,8 @@ def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.
 
 def _vectors(algorithm: Algorithm) -> int:
     """Vectors as long as the model in an algorithm's state; those that are empty between rounds are not within one."""
-    kept = [part for part in algorithm.init(torch.zeros(1, 8)) if isinstance(part, torch.Tensor)]
-    return max(1, sum(part.shape[1:] in ((8,), (0,)) for part in kept))
+    tensors = [part for part in algorithm.init(torch.zeros(1, 8)) if isinstance(part, torch.Tensor)]
+    return max(1, sum(part.shape[1:] in ((8,), (0,)) for part in tensors))
 
 
 def _bytes(dataset: Dataset | None) -> float:

@@ -1,4 +1,4 @@
-"""`gossamer.load`: a run directory as an object. It is data, whoever made it: nothing that it names is executed."""
+"""`gossamer.load`: a run directory as an object. Nothing that it names is executed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gossamer.training.run import result_of
 
 
 class LoadedRun(UsesModels):
-    """What a run directory holds, each part read when it is first asked for; of a run that goes on, what it has."""
+    """What a run directory holds, each part read when it is first asked for; of an unfinished run, what there is."""
 
     def __init__(self, directory: Path, *, module: nn.Module | None = None, data_dir: Path | None = None):
         if not (directory / "manifest.json").exists():
@@ -50,8 +50,8 @@ class LoadedRun(UsesModels):
         """What the run states of its privacy; `verdict` says whether its ledgers agree."""
         if not self.finished:
             raise UserError(
-                f"{self.directory} has no certificate: it has not ended; `gossamer run --resume {self.directory}` goes "
-                "on with it."
+                f"{self.directory} has no certificate: it has not ended; resume it with "
+                f"`gossamer run --resume {self.directory}`."
             )
         return read_certificate(self.directory / "certificate.json")
 

@@ -67,7 +67,7 @@ def new_manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, An
         "dimension": o.stack.dim,
         **({"frozen": fixed_digest(o.module)} if fixed_values(o.module) else {}),
         "records_by_node": [node.records for node in o.privacy.nodes],
-        # A digest of private records would let whoever holds this file test guesses of them.
+        # A digest of private records would let anyone who has this file test guesses of them.
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.seeded else "system",
         "configuration": digest(o.asked),

@@ -245,15 +245,15 @@ def _takes_exact_means(config: RunConfig) -> bool:
 
 def _exact_topology(config: RunConfig) -> Topology:
     """The network of a run with exact means: windows where a node may send to any other, else the graph as it is."""
-    asked = config.topology
-    if asked.dropout or asked.slow:
-        key = f"dropout = {asked.dropout:g}" if asked.dropout else "slow"
+    kind = config.topology
+    if kind.dropout or kind.slow:
+        key = f"dropout = {kind.dropout:g}" if kind.dropout else "slow"
         raise UserError(
             f"topology.{key} loses messages, and algorithm.mixes = 'exact' needs every one of them; leave it out, or "
             "use a number of mixes."
         )
-    base = asked.build(nodes=config.nodes, weights="doubly", seed=config.seed)
-    if asked.any_peer:
+    base = kind.build(nodes=config.nodes, weights="doubly", seed=config.seed)
+    if kind.any_peer:
         return window_topology(base, config.seed)
     filter_of(base)  # refused now, not after a plan was made
     return base

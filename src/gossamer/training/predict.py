@@ -70,7 +70,7 @@ def predict_file(
         names = models.description.names if shown.shape[1] > 1 else models.description.names[1:]
         columns |= {f"{word}_{name}": shown[:, i] for i, name in enumerate(names)}
     _write(out, columns)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "run": str(run),
         "node": node,
         "model": whose(node, models.description.nodes, loaded.certificate if loaded.finished else {}),
@@ -81,13 +81,13 @@ def predict_file(
         "not_used": unused,
     }
     if truth is None:
-        return found
+        return result
     measured = measures_of(loaded.config.evaluation.measures, models.description.prediction)
     judged = Predictions(models.description.prediction, outputs, torch.as_tensor(truth))
     figures = {key_of(measure): measure.of(judged) for measure in measured}
     public = _is_public(loaded, file, node, *next(iter(figures.items())))
     return (
-        found
+        result
         | {**figures, "measures": list(figures), "public": public}
         | ({} if public else {"not_private_because": NOT_KNOWN_PUBLIC})
     )
@@ -119,9 +119,9 @@ def _from_table(kind: str, file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any
         )
     labels = names_of(inputs.label)
     label = inputs.label if labels and all(name in there for name in labels) else None
-    found = table.records(Roles(label=label, features=inputs.columns, schema=inputs.schema))
+    records = table.records(Roles(label=label, features=inputs.columns, schema=inputs.schema))
     unused = [name for name in there if name not in (*inputs.columns, *labels)]
-    return found.x, None if label is None else found.y, unused
+    return records.x, None if label is None else records.y, unused
 
 
 def _from_npz(file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any] | None, list[str]]:
@@ -165,16 +165,16 @@ def _is_public(run: LoadedRun, file: Path, node: Node, name: str, figure: float)
     declared = getattr(run.config.data, "test", None)
     if declared is None or Path(declared).expanduser().resolve() != file.resolve():
         return False
-    said = run.metrics[-1] if run.metrics else {}
-    values = said.get(f"{name}_by_node", [])
+    row = run.metrics[-1] if run.metrics else {}
+    values = row.get(f"{name}_by_node", [])
     # A site of a study has figures of its own model alone.
     nodes = (
         run.models.nodes
         if len(values) == len(run.models.nodes)
-        else nodes_judged(said, name) or range(len(values))
+        else nodes_judged(row, name) or range(len(values))
     )
     by_node = dict(zip(nodes, values, strict=False))
-    known = said.get(f"{name}_average_model") if node == "average" else by_node.get(node)
+    known = row.get(f"{name}_average_model") if node == "average" else by_node.get(node)
     return known is not None and math.isclose(known, figure, rel_tol=1e-6)
 
 
@@ -206,17 +206,17 @@ def _would_run(word: str) -> bool:
     return False
 
 
-def sentences(found: dict[str, Any]) -> list[str]:
+def sentences(result: dict[str, Any]) -> list[str]:
     """The same for people, a line each."""
-    said = [f"{found['rows']} rows predicted: {found['out']}", f"model: {found['model']}"]
-    if found["not_used"]:
-        said.append(f"columns not used: {listed(found['not_used'])}")
-    said += [
-        f"{title(name)} {written(name, found[name])} on these rows" for name in found.get("measures", ())
+    lines = [f"{result['rows']} rows predicted: {result['out']}", f"model: {result['model']}"]
+    if result["not_used"]:
+        lines.append(f"columns not used: {listed(result['not_used'])}")
+    lines += [
+        f"{title(name)} {written(name, result[name])} on these rows" for name in result.get("measures", ())
     ]
-    if "not_private_because" in found:
-        said.append(f"({found['not_private_because']})")
-    return said
+    if "not_private_because" in result:
+        lines.append(f"({result['not_private_because']})")
+    return lines
 
 
 def node_of(text: str | None) -> Node | None:
@@ -252,7 +252,7 @@ def export(
     make_empty(out)
     try:
         write_atomically(out / file, content)
-        said = finite(
+        facts = finite(
             card(
                 models.description,
                 loaded.certificate,
@@ -265,9 +265,9 @@ def export(
         )
         write_atomically(out / DESCRIPTION, models.description.text().encode())
         write_atomically(
-            out / "model_card.json", (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode()
+            out / "model_card.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode()
         )
-        write_atomically(out / "MODEL_CARD.md", markdown(said).encode())
+        write_atomically(out / "MODEL_CARD.md", markdown(facts).encode())
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror or error}.") from None
-    return {"out": str(out), "files": [file, DESCRIPTION, "MODEL_CARD.md", "model_card.json"], "card": said}
+    return {"out": str(out), "files": [file, DESCRIPTION, "MODEL_CARD.md", "model_card.json"], "card": facts}

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gossamer.training.assemble import Parts
     from gossamer.training.plan import Plan
 
-Found = Mapping[str, Tensor]
+Values = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,22 @@ class Released:
 class Step(Protocol):
     name: ClassVar[str]  # of its file, and in the certificate
     part: ClassVar[float]  # of the share of ε that pays for all steps, as 1/σ² goes, relative to the others
-    says: ClassVar[str]  # what is released, for people
+    description: ClassVar[str]  # what is released, for people
     released_as: ClassVar[type[Gaussian]]  # as its summary is
 
     def summary(self, source: Source, dataset: Dataset) -> Summary:
         """What is released of these records; its size follows from public facts."""
         ...
 
-    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
-        """What is kept beside the run, by name."""
+    def compute(self, source: Source, dataset: Dataset, released: Released) -> Values:
+        """What is computed from the release and stored with the run, by name."""
         ...
 
-    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
-        """Is this what `found` would give, by its names and shapes?"""
+    def check(self, source: Source, dataset: Dataset, values: Values) -> bool:
+        """Does this have the names and shapes of what `compute` gives?"""
         ...
 
-    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
+    def apply(self, source: Source, dataset: Dataset, values: Values) -> Dataset:
         """The records with it."""
         ...
 
@@ -85,7 +85,7 @@ class Step(Protocol):
 class ClassWeights:
     name: ClassVar[str] = "class-weights"
     part: ClassVar[float] = 1.0  # a few counts of thousands of records: they need less than columns do
-    says: ClassVar[str] = "how many records each class has, for class weights"
+    description: ClassVar[str] = "how many records each class has, for class weights"
     released_as: ClassVar[type[Gaussian]] = Labels.released_as
 
     def summary(self, source: Source, dataset: Dataset) -> Labels:
@@ -93,41 +93,41 @@ class ClassWeights:
             raise UserError("data.class_weights = 'private' needs records of one class each; leave it out.")
         return Labels(dataset.classes)
 
-    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+    def compute(self, source: Source, dataset: Dataset, released: Released) -> Values:
         """1 / (C · share) of each class, within the limits; a share is not taken to be below its own noise."""
         shares = released.mean.double().clamp_min(max(released.noise, 1e-12))
         shares = shares / shares.sum()
         weights = 1 / (len(shares) * shares)
         return {"weights": weights.clamp(1 / source.most_weight, source.most_weight)}
 
-    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
-        weights = found.get("weights", torch.zeros(0))
+    def check(self, source: Source, dataset: Dataset, values: Values) -> bool:
+        weights = values.get("weights", torch.zeros(0))
         return weights.shape == (dataset.classes,) and bool((weights > 0).all())
 
-    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
-        return replace(dataset, class_weights=tuple(found["weights"].double().tolist()))
+    def apply(self, source: Source, dataset: Dataset, values: Values) -> Dataset:
+        return replace(dataset, class_weights=tuple(values["weights"].double().tolist()))
 
 
 class Components:
     name: ClassVar[str] = "components"
     part: ClassVar[float] = 4.0
-    says: ClassVar[str] = "the second moment of the records, for principal components"
+    description: ClassVar[str] = "the second moment of the records, for principal components"
     released_as: ClassVar[type[Gaussian]] = SecondMoment.released_as
 
     def summary(self, source: Source, dataset: Dataset) -> SecondMoment:
         return SecondMoment(math.prod(dataset.x_train.shape[1:]))
 
-    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+    def compute(self, source: Source, dataset: Dataset, released: Released) -> Values:
         assert source.pca is not None
         width = self.summary(source, dataset).width
         return {"components": components(unpacked(released.mean, width), source.pca).contiguous()}
 
-    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
+    def check(self, source: Source, dataset: Dataset, values: Values) -> bool:
         width = self.summary(source, dataset).width
-        return set(found) == {"components"} and found["components"].shape == (source.pca, width)
+        return set(values) == {"components"} and values["components"].shape == (source.pca, width)
 
-    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
-        return source.finished(dataset, components=found["components"].float().numpy())
+    def apply(self, source: Source, dataset: Dataset, values: Values) -> Dataset:
+        return source.finished(dataset, components=values["components"].float().numpy())
 
 
 EDGES = dyadic_edges(levels=20, steps=16)
@@ -145,23 +145,23 @@ class _Standardise:
         assert source.standardise is not None
         return Columns(source.standardise.places(source, dataset), *source.standardise.bounds)
 
-    def _kept(self, columns: Columns, middle: Tensor, spread: Tensor) -> Found:
+    def _in_units(self, columns: Columns, middle: Tensor, spread: Tensor) -> Values:
         """In the units of the records."""
         length = columns.high - columns.low
         return {"middle": columns.low + length * middle, "spread": length * spread}
 
-    def check(self, source: Source, dataset: Dataset, found: Found) -> bool:
+    def check(self, source: Source, dataset: Dataset, values: Values) -> bool:
         width = len(self.columns(source, dataset).places)
-        return set(found) == {"middle", "spread"} and all(v.shape == (width,) for v in found.values())
+        return set(values) == {"middle", "spread"} and all(v.shape == (width,) for v in values.values())
 
-    def applied(self, source: Source, dataset: Dataset, found: Found) -> Dataset:
+    def apply(self, source: Source, dataset: Dataset, values: Values) -> Dataset:
         columns = self.columns(source, dataset)
         standard = Standard(
             places=columns.places,
             low=columns.low,
             high=columns.high,
-            middle=tuple(found["middle"].double().tolist()),
-            spread=tuple(found["spread"].double().tolist()),
+            middle=tuple(values["middle"].double().tolist()),
+            spread=tuple(values["spread"].double().tolist()),
         )
         made = standardised(dataset, standard)
         # Private components come next, of columns as they are now.
@@ -170,42 +170,42 @@ class _Standardise:
 
 class ByMoments(_Standardise):
     name: ClassVar[str] = "standardise"
-    says: ClassVar[str] = "sums of every column and of its squares, for its mean and deviation"
+    description: ClassVar[str] = "sums of every column and of its squares, for its mean and deviation"
     released_as: ClassVar[type[Gaussian]] = Moments.released_as
 
     def summary(self, source: Source, dataset: Dataset) -> Summary:
         return Moments(self.columns(source, dataset))
 
-    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+    def compute(self, source: Source, dataset: Dataset, released: Released) -> Values:
         columns = self.columns(source, dataset)
         mean, variance = Moments(columns).read(released.mean)
         # A variance below its own noise may be anything down to 0: then the noise is what is known of it.
         unsure = released.noise * math.sqrt(len(columns.places))
-        return self._kept(columns, mean.clamp(0, 1), variance.clamp_min(max(unsure, 1e-12)).sqrt())
+        return self._in_units(columns, mean.clamp(0, 1), variance.clamp_min(max(unsure, 1e-12)).sqrt())
 
 
 class ByQuantiles(_Standardise):
     name: ClassVar[str] = "standardise"
-    says: ClassVar[str] = "a histogram of every column, for its median and spread"
+    description: ClassVar[str] = "a histogram of every column, for its median and spread"
     released_as: ClassVar[type[Gaussian]] = Histogram.released_as
 
     def summary(self, source: Source, dataset: Dataset) -> Summary:
         return Histogram(self.columns(source, dataset), EDGES)
 
-    def found(self, source: Source, dataset: Dataset, released: Released) -> Found:
+    def compute(self, source: Source, dataset: Dataset, released: Released) -> Values:
         columns = self.columns(source, dataset)
         histogram = Histogram(columns, EDGES)
         # The noise of half of the bins together; a tail that is hidden by it is not looked for.
         unsure = released.noise * math.sqrt(len(columns.places) * histogram.bins / 2)
         tail = max(TAIL, SURE * unsure)
         if tail > 0.4:  # nothing is seen: the declared range is all that is known
-            return self._kept(columns, *_as_declared(len(columns.places)))
+            return self._in_units(columns, *_as_declared(len(columns.places)))
         shares, noise = histogram.read(released.mean), released.noise * math.sqrt(len(columns.places))
         at = quantiles(_believed(shares, noise), EDGES, (tail, 0.5, 1 - tail))
         spread = (at[:, 2] - at[:, 0]) / (2 * float(ndtri(1 - tail)))
         # Nearly all in the finest bin, as with a rare yes among many noes: the range is the better measure then.
         middle, wide = at[:, 1], spread > 2 * FINEST
-        return self._kept(columns, middle, torch.where(wide, spread, 1.0))
+        return self._in_units(columns, middle, torch.where(wide, spread, 1.0))
 
 
 def _believed(shares: Tensor, noise: float) -> Tensor:
@@ -225,14 +225,14 @@ def _as_declared(width: int) -> tuple[Tensor, Tensor]:
 
 def steps_of(source: Source) -> tuple[Step, ...]:
     """Components come last: they are of the columns as they are then."""
-    found: list[Step] = []
+    steps: list[Step] = []
     if source.class_weights == "private":
-        found.append(ClassWeights())
+        steps.append(ClassWeights())
     if source.standardise is not None:
-        found.append(ByMoments() if source.standardise.kind == "moments" else ByQuantiles())
+        steps.append(ByMoments() if source.standardise.kind == "moments" else ByQuantiles())
     if source.private_components:
-        found.append(Components())
-    return tuple(found)
+        steps.append(Components())
+    return tuple(steps)
 
 
 def planned_events(
@@ -281,22 +281,24 @@ def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory
     data = parts.plan.config.data
     for place, step in enumerate(steps_of(data)):
         path = directory.path / file_of(step)
-        if _kept_everywhere(path, group):  # a run that goes on: what was released once is not released again
-            found = _read(path)
+        if _stored_everywhere(
+            path, group
+        ):  # a run that goes on: what was released once is not released again
+            values = _read(path)
         else:
             released = _released(parts, group, book, step, place)
-            found = step.found(data, parts.dataset, released)
+            values = step.compute(data, parts.dataset, released)
             if group.first_here:
-                write_atomically(path, save({name: value.contiguous() for name, value in found.items()}))
-        if not step.check(data, parts.dataset, found):
-            shapes = ", ".join(f"{name} of shape {tuple(value.shape)}" for name, value in found.items())
+                write_atomically(path, save({name: value.contiguous() for name, value in values.items()}))
+        if not step.check(data, parts.dataset, values):
+            shapes = ", ".join(f"{name} of shape {tuple(value.shape)}" for name, value in values.items())
             raise UserError(f"{path} holds {shapes or 'nothing'}; put the run's own back.")
-        parts = _with(parts, step, found)
+        parts = _with(parts, step, values)
     return parts
 
 
 def file_of(step: Step) -> str:
-    """Released, like a model; it lies beside the run, and a new row gets from model.json what is in it."""
+    """Released, like a model; it is stored with the run, and a new row gets from model.json what is in it."""
     return f"{step.name}.safetensors"
 
 
@@ -307,9 +309,9 @@ def bytes_of_preprocessing(parts: Parts) -> int:
     return len(parts.nodes) * others * 4 * numbers
 
 
-def _with(parts: Parts, step: Step, found: Found) -> Parts:
+def _with(parts: Parts, step: Step, values: Values) -> Parts:
     o, before = parts.plan, parts.dataset
-    dataset = step.applied(o.config.data, before, found)
+    dataset = step.apply(o.config.data, before, values)
     if dataset.class_weights != before.class_weights:
         o = _weighted(o, dataset.class_weights)
     parts = replace(parts, dataset=dataset, plan=o)
@@ -351,7 +353,7 @@ def _count(event: Event, events: Sequence[Event]) -> float:
     return (least / event.release.noise_multiplier) ** 2 if least else 1.0
 
 
-def _kept_everywhere(path: Path, group: Group) -> bool:
+def _stored_everywhere(path: Path, group: Group) -> bool:
     """On every machine or on none: a release that some have lost cannot be made again."""
     here = path.exists()
     there = group.join([here])
@@ -367,9 +369,9 @@ def _kept_everywhere(path: Path, group: Group) -> bool:
     return here
 
 
-def _read(path: Path) -> Found:
+def _read(path: Path) -> Values:
     try:
-        found: dict[str, torch.Tensor] = load(path.read_bytes())
+        values: dict[str, torch.Tensor] = load(path.read_bytes())
     except Exception as error:  # safetensors has its own for what is no such file
         raise UserError(f"{path} cannot be read ({type(error).__name__}); put the run's own back.") from None
-    return found
+    return values
