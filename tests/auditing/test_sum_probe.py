@@ -361,7 +361,7 @@ def test_the_modules_own_randomness_is_the_same_every_time_and_put_back(made: li
 
     state, plain, numbers = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # type: ignore[union-attr,index]
     first, again, other = (
-        scene.sums(vector, scene.lots)[0, 0] for scene in (made[0], made[0], replace(made[0], seed=9))
+        scene.sums(vector, scene.lots)[0, 0] for scene in (made[0], made[0], replace(made[0], number=9))
     )
     assert first == again
     assert first != other

@@ -118,9 +118,9 @@ def test_a_killed_rank_ends_the_command_and_the_run_goes_on(tmp_path: Path, star
     process = begin(start, tmp_path / "r")
     os.kill(ranks_of(process)[1], signal.SIGKILL)
     start = time.monotonic()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 2
-    assert time.monotonic() - start < TIMEOUT + 15
+    assert time.monotonic() - start < TIMEOUT + 60
     sentence = err.strip().splitlines()[-1]
     assert sentence.startswith("gossamer: rank 1 (nodes 3–5) ended in round ")
     assert "signal 9" in sentence
@@ -132,7 +132,7 @@ def test_control_c_ends_all_ranks_and_the_run_goes_on(tmp_path: Path, start: Any
     process = begin(start, tmp_path / "r")
     children = ranks_of(process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert f"gossamer: stopped; continue with `gossamer run --resume {tmp_path / 'r'}`." in err
     assert "Traceback" not in err

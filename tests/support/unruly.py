@@ -12,7 +12,7 @@ from gossamer.consortium.grpc_links import _METHOD, _SERVICE, Identity
 from gossamer.consortium.links import run
 from gossamer.consortium.roster import Member
 
-SLOW = 20.0  # seconds that a busy machine may take
+SLOW = 60.0  # seconds that a busy machine may take
 
 
 class Unruly:

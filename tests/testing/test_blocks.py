@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -37,10 +36,8 @@ def test_the_failure_is_raised_and_not_that_others_waited() -> None:
         mixed: torch.Tensor = mix(0, torch.zeros(len(nodes), 1))
         return mixed
 
-    begun = time.monotonic()
     with pytest.raises(KeyError, match="first block"):
-        in_blocks(fails, GRAPH, BLOCKS)
-    assert time.monotonic() - begun < 10  # nobody waits for who is gone
+        in_blocks(fails, GRAPH, BLOCKS, patience=3600)  # no block waits for one that is gone
 
 
 def test_a_block_that_mixes_less_often_ends_all() -> None:
