@@ -32,7 +32,7 @@ def evaluator(
     net = nn.Linear(x.shape[1], outputs or classes or 1, bias=False)
     loss = per_sample_loss(classes) if outputs is None else lambda o, t: o.flatten() * 0
     task = task_of(classes, None, None if classes is None else SOFTMAX)
-    return Evaluator(net, ParameterStack(net), loss, x, y, task=task, together=Alone(), truth=truth)
+    return Evaluator(net, ParameterStack(net), loss, x, y, task=task, group=Alone(), truth=truth)
 
 
 def test_accuracy_and_loss_are_those_of_numpy() -> None:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.results.rundir import RunDirectory, finite, free_path, make_empty, write_atomically
+from gossamer.results.rundir import (
+    RunDirectory,
+    finite,
+    free_path,
+    make_empty,
+    read_manifest,
+    write_atomically,
+)
 
 
 def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
@@ -44,7 +51,7 @@ def test_only_a_run_that_has_begun_and_not_finished_goes_on(tmp_path: Path) -> N
         "ledgers_here": [],
     }
     run.write_json("manifest.json", manifest)
-    assert RunDirectory.resume(run.path).read_manifest() == {**manifest, "resumed": []}
+    assert read_manifest(RunDirectory.resume(run.path).path) == {**manifest, "resumed": []}
     run.write_json("certificate.json", {})
     with pytest.raises(UserError, match="is a finished run; nothing is left to do"):
         RunDirectory.resume(run.path)
@@ -93,7 +100,7 @@ def test_a_damaged_manifest_is_one_sentence(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "r")
     run.write_text("manifest.json", "{")
     with pytest.raises(UserError, match=r"manifest\.json is damaged"):
-        run.read_manifest()
+        read_manifest(run.path)
 
 
 def test_names_of_runs_are_free_and_have_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

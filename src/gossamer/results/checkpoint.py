@@ -75,8 +75,8 @@ def tensors_header(content: bytes) -> dict[str, Any]:
 
 def drop_older(folder: Path, done: int) -> None:
     """Remove the checkpoints that a newer one supersedes."""
-    for found, path in _files(folder):
-        if found < done:
+    for at, path in _files(folder):
+        if at < done:
             path.unlink(missing_ok=True)
 
 

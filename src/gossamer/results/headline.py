@@ -1,4 +1,4 @@
-"""Which metric of a run is the one to read, what it is called, and how it is written."""
+"""The metric that a run is judged by: its name, its title and its format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gossamer.models.measures import key_of, measures
 
 SCORED = "scored_nodes"  # the key of a line whose figures on the hold-out are of a sample of the nodes
-DEFAULT_METRICS = ("accuracy", "rmse")  # what a line is read by if it does not say
+DEFAULT_METRICS = ("accuracy", "rmse")  # if a line does not name its metric
 _ALSO_JUDGED = ("loss_", "truth_rmse_", "hold_out_rows", "consensus_distance")  # an evaluation's other keys
 
 
@@ -17,19 +17,19 @@ def _kinds() -> dict[str, Any]:
 
 
 def known(name: str) -> bool:
-    """Is there such a metric? Who reads a stranger's file asks."""
+    """Is there such a metric? For files of unknown authors."""
     return name == "truth_rmse" or name in _kinds()
 
 
 def nodes_judged(row: Mapping[str, Any], name: str) -> list[int] | None:
-    """The nodes that a line's figures by this metric are of, where that is a sample; None: all of them."""
-    # On records that the nodes keep out, all of them have their part.
+    """Return the nodes that a line's figures by this metric are of, where that is a sample; None: all of them."""
+    # Figures on kept-out records are of all nodes.
     of_all = name == "truth_rmse" or f"{name}_noise" in row
     return None if of_all else row.get(SCORED)
 
 
 def over_nodes(row: Mapping[str, Any], name: str) -> str:
-    """Over which nodes a line's mean, smallest and largest figure are."""
+    """Name the nodes of a line's mean, smallest and largest figure."""
     sample = nodes_judged(row, name)
     return "nodes" if sample is None else f"{len(sample):,} nodes drawn by the seed"
 
@@ -62,20 +62,20 @@ def worst(name: str) -> str:
 
 
 def headline(row: Mapping[str, Any]) -> str | None:
-    """The metric a line is read for: what it says itself, else what the hold-out measured; None without one."""
-    said: str | None = row.get("metric")
-    return said or next((name for name in DEFAULT_METRICS if f"{name}_mean" in row), None)
+    """Return the metric a line is judged by: the one it names, else what the hold-out measured; None without one."""
+    named: str | None = row.get("metric")
+    return named or next((name for name in DEFAULT_METRICS if f"{name}_mean" in row), None)
 
 
 def measured(row: Mapping[str, Any]) -> list[str]:
-    """All metrics of a line, the one it is read for first."""
+    """Return all metrics of a line, the one it is judged by first."""
     first = headline(row)
-    found = [name for name in ("truth_rmse", *_kinds()) if f"{name}_mean" in row]
-    return sorted(found, key=lambda name: name != first)
+    names = [name for name in ("truth_rmse", *_kinds()) if f"{name}_mean" in row]
+    return sorted(names, key=lambda name: name != first)
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
-    """A line with the figures it is read by at its top, wherever they stand: those under `not_private` have no ε."""
+    """Return a line with the figures it is judged by at its top, also those under `not_private`, which no ε covers."""
     hidden = row.get("not_private") or {}
     return {**{key: value for key, value in hidden.items() if of_an_evaluation(key)}, **row}
 
@@ -91,6 +91,6 @@ def on_hold_out(key: str) -> bool:
 
 
 def no_epsilon_covers(row: Mapping[str, Any]) -> str | None:
-    """Why the figures that a line is read by are not private; None where they are what everyone could compute."""
+    """Return why the figures that a line is judged by are not private; None where everyone could compute them."""
     because: str | None = (row.get("not_private") or {}).get("because")
     return because

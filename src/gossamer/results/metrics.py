@@ -1,10 +1,10 @@
-"""How good the nodes' models are, on a hold-out, and how far apart."""
+"""Measures of the nodes' models on a hold-out, and their distance from each other."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,24 +15,15 @@ from gossamer.kernels.pooling import speed_up_pools
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.measures import Measure, Predictions, key_of, measures_of
 from gossamer.models.tasks import Task
+from gossamer.runtime.group import Group
 
-BATCH = 2000  # records at a time; whoever predicts takes as many, so that every output is the same to the last bit
-
-
-class Together(Protocol):
-    """Those who host the other nodes; alone, there are none."""
-
-    first: bool
-
-    def join(self, items: Sequence[Any], *, per_node: bool = False) -> list[Any]: ...
-
-    def mean(self, points: Tensor) -> Tensor: ...
+BATCH = 2000  # records at a time; predictions take as many, so that every output is the same to the last bit
 
 
 class Evaluator:
     """The measures and the loss of every node's model and of the average model.
 
-    Everyone judges the models of the nodes hosted there; figures travel, and of the models only their sum.
+    Every process judges the models of the nodes hosted there; figures travel, and of the models only their sum.
     """
 
     def __init__(
@@ -44,32 +35,32 @@ class Evaluator:
         y: Tensor,
         *,
         task: Task,
-        together: Together,
+        group: Group,
         measures: Sequence[Measure] | None = None,
         truth: Any = None,
         scored: Sequence[int] | None = None,
     ):
-        """`scored`: rows of the nodes hosted here that are judged; all of them if not said."""
+        """`scored`: rows of the nodes hosted here that are judged; None: all of them."""
         self._module, self._stack, self._loss, self._task = copy.deepcopy(module).eval(), stack, loss, task
         self._measures = measures_of(None, task) if measures is None else measures
         speed_up_pools(self._module)
-        self._x, self._y, self._together, self._scored = x, y, together, scored
+        self._x, self._y, self._group, self._scored = x, y, group, scored
         # Of a made-up set the coefficients are known; a model of the same size can be measured against them.
         known = None if truth is None else torch.as_tensor(truth).flatten()
         self._truth = known if known is not None and known.numel() == stack.dim else None
 
     def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
         """`rows`: use only so many rows of the hold-out."""
-        mean = self._together.mean(points)
-        squares = self._together.join((points - mean).norm(dim=1).square().tolist(), per_node=True)
+        mean = self._group.mean(points)
+        squares = self._group.join((points - mean).norm(dim=1).square().tolist(), per_node=True)
         distance = (sum(squares) / len(squares)) ** 0.5
         result: dict[str, Any] = {"consensus_distance": distance, **self._error(points, mean)}
         if len(self._x) == 0:
             return result
         x, y = self._x[:rows], self._y[:rows]
         scores = self._scores(points, x, y)
-        own = self._score(mean, x, y) if self._together.first else None
-        average = self._together.join([own])[0]
+        own: Any = self._score(mean, x, y) if self._group.first else None
+        average = self._group.join([own])[0]
         for place, measure in enumerate(self._measures):
             name, values = key_of(measure), [score[place] for score in scores]
             result |= {**_summary(name, values, average[place]), f"{name}_by_node": values}
@@ -78,16 +69,16 @@ class Evaluator:
 
     def _scores(self, points: Tensor, x: Tensor, y: Tensor) -> list[Any]:
         if self._scored is None:
-            return self._together.join([self._score(point, x, y) for point in points], per_node=True)
+            return self._group.join([self._score(point, x, y) for point in points], per_node=True)
         own = [self._score(points[i], x, y) for i in self._scored]
-        return [one for said in self._together.join([own]) for one in said]
+        return [score for scores in self._group.join([own]) for score in scores]
 
     def _error(self, points: Tensor, mean: Tensor) -> dict[str, Any]:
         """Root mean squared error of the coefficients."""
         if self._truth is None:
             return {}
         truth = self._truth.to(points)
-        errors = self._together.join((points - truth).square().mean(1).sqrt().tolist(), per_node=True)
+        errors = self._group.join((points - truth).square().mean(1).sqrt().tolist(), per_node=True)
         return {
             "truth_rmse_mean": sum(errors) / len(errors),
             "truth_rmse_min": min(errors),
@@ -98,8 +89,8 @@ class Evaluator:
     def _score(self, point: Tensor, x: Tensor, y: Tensor) -> list[float]:
         """The measures in their order, then the loss."""
         outputs, loss = self._outputs(point, x, y)
-        found = Predictions(self._task, outputs, y)
-        return [*(measure.of(found) for measure in self._measures), loss / len(x)]
+        predictions = Predictions(self._task, outputs, y)
+        return [*(measure.of(predictions) for measure in self._measures), loss / len(x)]
 
     @torch.no_grad()
     def _outputs(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, float]:

@@ -1,4 +1,4 @@
-"""Plans, runs and studies in a notebook: tables and charts as HTML that needs nothing else.
+"""Plans, runs and studies in a notebook: tables and charts as self-contained HTML.
 
 No script, no style sheet, no address: a notebook that is opened elsewhere, or exported, looks the same.
 """

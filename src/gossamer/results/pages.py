@@ -29,10 +29,10 @@ _MOST_ENTRIES, _MOST_HEADS = 10, 24  # of the printed page: groups of nodes, dig
 
 @cache
 def environment() -> Environment:
-    """The templates, with the sentences and figures that they may ask for."""
+    """Return the templates; they may use every name of certificate.py and words.py."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    env = Environment(
         loader=PackageLoader("gossamer.results"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -40,21 +40,15 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters["epsilon"] = epsilon_text
-    of_statements = ("before_line", "group_line", "account", "site_of")
-    of_words = (
-        "STOPS", "allowed", "day", "declared", "group", "known", "network_lines", "nodes_of", "promise", "shares_noise",
-        "trials", "verdict",
-    )  # fmt: skip
-    found.globals |= {name: getattr(statements, name) for name in of_statements}
-    found.globals |= {name: getattr(words, name) for name in of_words}
-    found.globals |= {function.__name__: function for function in (kind_of, node_rows, roc_plot, score_plot)}
-    found.globals["adjacencies"] = {"add-remove": "adding or removing", "replace-one": "replacing"}
-    return found
+    env.filters["epsilon"] = epsilon_text
+    env.globals |= {**vars(statements), **vars(words)}
+    env.globals |= {function.__name__: function for function in (node_rows, roc_plot, score_plot)}
+    env.globals["adjacencies"] = {"add-remove": "adding or removing", "replace-one": "replacing"}
+    return env
 
 
 def render(template: str, **values: Any) -> str:
-    """The page of a template; a value that is missing is a LookupError."""
+    """Return the page of a template; a value that is missing is a LookupError."""
     from jinja2 import UndefinedError
 
     try:
@@ -64,7 +58,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def certificate_page(certificate: Mapping[str, Any]) -> str:
-    """One printed page in words, and all figures below it on the screen."""
+    """Return one printed page in words, with all figures below it on the screen."""
     c = of_its_own(certificate)
     baseline = f"; baseline: {c['baseline']}" if c["baseline"] != "none" else ""
     annex = {
@@ -77,7 +71,7 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
 
 
 def audit_page(result: Mapping[str, Any], name: str) -> str:
-    """What was tried, what it shows, and the ROC curve next to what is proven."""
+    """Return what was tried, what it shows, and the ROC curve next to what is proven."""
     return render("audit", c=result, name=name)
 
 
@@ -110,7 +104,7 @@ def _node_entries(c: Mapping[str, Any]) -> list[str]:
 
 
 def _digests(digests: Sequence[str | None]) -> str:
-    """The digest of all digests, line by line, and each one shortened where there are few. A site has its own alone."""
+    """Return the digest of all digests, line by line, and each one shortened if there are few; a site has its own."""
     own = [digest for digest in digests if digest is not None]
     if len(own) == 1 < len(digests):
         return f"{own[0]} of node {digests.index(own[0])}; the others' are with their sites"

@@ -1,4 +1,4 @@
-"""The run directory: its files, written all or nothing and read back with a sentence for whatever is damaged.
+"""The run directory: its files, written all or nothing and read back with a sentence for what is damaged.
 
 Files are append-only or written once, so the live page, the report and a resumed run read the same. A pipe or a device
 in a file's place is refused before anything is read from it; a link to a regular file is followed.
@@ -65,9 +65,6 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
-
-    def read_manifest(self) -> dict[str, Any]:
-        return read_manifest(self.path)
 
     def write_config(self, config: dict[str, Any]) -> None:
         self.write_text("config.toml", config_text(config))

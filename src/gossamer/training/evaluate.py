@@ -57,7 +57,7 @@ class Evaluation:
         self._headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
         scored = self._sample
         self._score = Evaluator(
-            o.module, o.stack, o.loss, *parts.test, task=o.task, measures=measures, together=self._group,
+            o.module, o.stack, o.loss, *parts.test, task=o.task, measures=measures, group=self._group,
             truth=parts.dataset.truth,
             scored=None if scored is None else [i - parts.nodes.start for i in scored if i in parts.nodes],
         )  # fmt: skip

@@ -1,1 +1,1 @@
-"""What a run has trained, ready to be used: its models, what they take and give, and a card that goes with them."""
+"""Trained models of a run: description, weights, predictions, export with a card."""

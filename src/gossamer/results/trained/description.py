@@ -92,7 +92,7 @@ class Description:
             return network
         with torch.random.fork_rng(devices=[]):
             try:
-                with torch.device("meta"):  # takes no memory, whatever sizes a stranger's file names
+                with torch.device("meta"):  # takes no memory for any size that a file names
                     self.check_fits(self._built(), f"model.kind = {kind!r}")
                 return self._built()
             except (RuntimeError, TypeError, OverflowError) as error:
@@ -134,27 +134,27 @@ _FORM = TypeAdapter(Description)
 
 
 def parse(text: bytes, path: Path) -> Description:
-    """What `Description.text` wrote, whoever wrote it."""
+    """Parse what `Description.text` wrote; the file may be anyone's."""
     if len(text) > _MOST_BYTES:
         raise UserError(f"{path} is damaged: it has {len(text)} bytes, and a description has far fewer.")
     try:
-        found: Description = _FORM.validate_json(text)
+        d: Description = _FORM.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"] if str(step).isprintable())[:80]
         raise UserError(
             f"{path} is damaged: it is not the description of a model (at {where or 'its start'})."
         ) from None
-    labels_fit = not found.labels or len(found.labels) == (found.classes or found.several)
-    outputs_fit = found.outputs >= (found.classes or 1) or (found.classes, found.outputs) == (2, 1)
-    sizes = [found.nodes, found.outputs, *found.input_shape, *found.inputs.shape]
+    labels_fit = not d.labels or len(d.labels) == (d.classes or d.several)
+    outputs_fit = d.outputs >= (d.classes or 1) or (d.classes, d.outputs) == (2, 1)
+    sizes = [d.nodes, d.outputs, *d.input_shape, *d.inputs.shape]
     fit = labels_fit and outputs_fit and all(0 < size <= _MOST for size in sizes)
-    fit = fit and len(json.dumps(found.model)) <= _MOST_OPTIONS
-    if found.format != FORMAT or not fit or not isinstance(found.model.get("kind"), str):
+    fit = fit and len(json.dumps(d.model)) <= _MOST_OPTIONS
+    if d.format != FORMAT or not fit or not isinstance(d.model.get("kind"), str):
         raise UserError(
             f"{path} is damaged, or of another version of gossamer: its figures do not go together."
         )
-    return found
+    return d
 
 
 def read(path: Path) -> Description:

@@ -17,7 +17,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,30 +41,10 @@ READING = (
 Point = dict[str, Tensor]  # parameter → its values
 
 
-class Weights(Protocol):
-    @property
-    def nodes(self) -> range | list[int]:
-        """The nodes whose models are at hand."""
-        ...
-
-    @property
-    def has_average(self) -> bool:
-        """False at a site of a study."""
-        ...
-
-    def of(self, node: int) -> Point: ...
-
-    def average(self) -> Point: ...
-
-    def fixed(self) -> Point:
-        """Return what was not trained, the same at all nodes: frozen parameters and buffers."""
-        ...
-
-
 class HeldWeights:
     """The models of the nodes hosted here, in memory."""
 
-    has_average = True
+    has_average = True  # not so at a site of a study
 
     def __init__(
         self, stack: ParameterStack, nodes: range, points: Tensor, average: Tensor, fixed: Point | None = None
@@ -80,6 +60,7 @@ class HeldWeights:
         return self._row(self._average)
 
     def fixed(self) -> Point:
+        """Return what was not trained, the same at all nodes: frozen parameters and buffers."""
         return self._fixed
 
     def _row(self, point: Tensor) -> Point:
@@ -186,6 +167,9 @@ class StoredWeights:
         if self._signed.get(name) != hashlib.sha256(content).hexdigest():
             raise UserError(f"{path} is not what the run signed at its end; put it back.")
         return content
+
+
+Weights = HeldWeights | StoredWeights
 
 
 def signed_files(run: Path) -> dict[str, str]:
