@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.data.persons import group_rows, held_out_rows, most_sites, person_ids, rows_of_persons
+from gossamer.data.partition import group_rows, held_out_rows, most_sites, person_ids, rows_of_persons
 from gossamer.errors import UserError
 
 

@@ -32,7 +32,7 @@ from gossamer.data.columns import (
     number_names,
     plain,
 )
-from gossamer.data.persons import Numbers, person_ids
+from gossamer.data.partition import Indices, person_ids
 from gossamer.errors import UserError
 
 # What Arrow and numpy raise on files that are damaged or of another kind.
@@ -91,7 +91,7 @@ class Records:
     columns: list[str]  # of the numbers in x; empty for images
     labels: tuple[str, ...] = ()  # the names of several labels of yes or no, y being (N, L)
     owner: Array | None = None
-    person: Numbers | None = None
+    person: Indices | None = None
 
     def first(self, rows: int) -> Records:
         """The first rows, without owners and persons."""

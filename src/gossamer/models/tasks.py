@@ -7,7 +7,7 @@ the outputs mean.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,27 +20,6 @@ EXP: Link = "exp"
 Name = Literal["classification", "regression", "multi-label"]
 
 
-class Task(Protocol):
-    name: ClassVar[Name]
-    default_measures: ClassVar[tuple[str, ...]]  # the first is what a run is read by
-
-    @property
-    def outputs(self) -> int:
-        """How many numbers a network gives for a record."""
-        ...
-
-    @property
-    def link(self) -> Link | None: ...
-
-    def decide(self, outputs: Tensor) -> Tensor:
-        """The prediction of every record: (N,), or (N, labels)."""
-        ...
-
-    def chances(self, outputs: Tensor) -> Tensor | None:
-        """(N, classes or labels) probabilities, where the loss gives the outputs such a meaning."""
-        ...
-
-
 @dataclass(frozen=True)
 class Classification:
     """One of several classes, by its number."""
@@ -48,10 +27,11 @@ class Classification:
     classes: int
     link: Link | None = SOFTMAX
     name: ClassVar[Name] = "classification"
-    default_measures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    default_measures: ClassVar[tuple[str, ...]] = ("accuracy",)  # the first is what a run is read by
 
     @property
     def outputs(self) -> int:
+        """How many numbers a network gives for a record."""
         return self.classes
 
     def decide(self, outputs: Tensor) -> Tensor:
@@ -59,14 +39,19 @@ class Classification:
         return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
 
     def chances(self, outputs: Tensor) -> Tensor | None:
-        """Of a sigmoid per class, each against the rest, the shares in their sum."""
+        """(N, classes) probabilities, where the loss gives the outputs such a meaning.
+
+        Of a sigmoid per class, each against the rest, the shares in their sum.
+        """
         if self.link is None:
             return None
         if self.link == SOFTMAX:
             return outputs.softmax(1)
         each = outputs.sigmoid()
         if each.shape[1] == 1:
-            return _both(each)
+            each = each.repeat(1, 2)
+            each[:, 0] = 1 - each[:, 1]
+            return each
         return each / each.sum(1, keepdim=True)
 
 
@@ -109,10 +94,7 @@ class MultiLabel:
         return outputs.sigmoid() if self.link == SIGMOID else None
 
 
-def _both(each: Tensor) -> Tensor:
-    import torch
-
-    return torch.cat([1 - each, each], 1)
+Task = Classification | Regression | MultiLabel
 
 
 def task_of(classes: int | None, labels: int | None, link: Link | None, level: float | None = None) -> Task:

@@ -20,9 +20,17 @@ from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
 from gossamer.data.own import PLACE, Data, Memory, OwnFile, load_nodes
-from gossamer.data.partition import Even, Owner, Sizes
+from gossamer.data.partition import (
+    Even,
+    Owner,
+    Sizes,
+    count_persons,
+    group_rows,
+    held_out_rows,
+    most_sites,
+    rows_of_persons,
+)
 from gossamer.data.partition import split as deal_out
-from gossamer.data.persons import count_persons, group_rows, held_out_rows, most_sites, rows_of_persons
 from gossamer.errors import UserError
 from gossamer.options.stage import stage
 
