@@ -6,7 +6,7 @@ Everything here follows from the configuration and the declared record counts al
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,6 +73,8 @@ class PrivacyPlan:
     after: tuple[Event, ...] = ()  # of every node, behind its draws: figures on private records
     clipped: str | None = None  # "lot" where lots are clipped as a whole
     protects: Unit = ONE_RECORD
+    # The last events: calibration, figure, curve and groups use the same tens of thousands.
+    last_events: list[tuple[Any, list[Event]]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def unit(self) -> str:
@@ -134,8 +136,7 @@ class PrivacyPlan:
         }
 
     @cached_property
-    def _cache(self) -> dict[Any, Any]:
-        """Curves that are drawn, and the last events: figure, curve and groups use the same tens of thousands."""
+    def _drawn(self) -> dict[tuple[int, ...], list[tuple[float | None, float | None]]]:
         return {}
 
     def drawn_after(self, rounds: list[int]) -> list[tuple[float | None, float | None]]:
@@ -144,13 +145,12 @@ class PrivacyPlan:
         A part costs no more than the whole, which was priced finely.
         """
         key, most = tuple(rounds), self.worst.proven.epsilon
-        if key not in self._cache:
-            self._cache[key] = [
+        if key not in self._drawn:
+            self._drawn[key] = [
                 (claimed, None if proof is None else min(proof, most))
                 for claimed, proof in self.epsilon_after(rounds, tolerance=DRAWN)
             ]
-        curve: list[tuple[float | None, float | None]] = self._cache[key]
-        return curve
+        return self._drawn[key]
 
     def epsilon_after(
         self, rounds: list[int], tolerance: float = 0.01
@@ -218,12 +218,13 @@ class PrivacyPlan:
 
     def planned(self, node: NodePlan) -> list[Event]:
         """What all nodes that hold a copy of a record will write, on sensitivity 1; they do the same."""
-        if self._cache.get("of") != node.spends:
+        key = (node.spends, self.run, self.enforced, self.adjacency, self.clipped, self.after, self.copies)
+        if not self.last_events or self.last_events[0][0] != key:
             events = [*self.events(node), *self.after]
-            self._cache["of"] = node.spends
-            self._cache["events"] = events if self.copies == 1 else on_several_nodes(events, self.copies)
-        last: list[Event] = self._cache["events"]
-        return last
+            self.last_events[:] = [
+                (key, on_several_nodes(events, self.copies) if self.copies > 1 else events)
+            ]
+        return self.last_events[0][1]
 
     def events(self, node: NodePlan) -> list[Event]:
         """Preprocessing and the draws of one node, on sensitivity 1: only the ratio matters to an accountant."""
