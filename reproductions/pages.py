@@ -228,9 +228,8 @@ def beliefs_page(items: Sequence[Item]) -> str:
         *_wrapped(
             "Where print and run disagree. For each item: the reading of the paper that comes nearest to it, how many "
             "of its checks hold under that reading (*above*: better than printed), what we take to be so, and what the "
-            "authors could tell us. No fault of the implementation is known behind any of them, and none of a paper is "
-            "implied: settings that a paper does not print are ours, and most runs are smaller than the paper's "
-            "([sizes](index.md#size-and-time))."
+            "authors could tell us. No fault of the implementation is known behind any of them. Settings that a paper "
+            "does not print are ours, and most runs are smaller than the paper's ([sizes](index.md#size-and-time))."
         ),
         "",
     ]
@@ -241,7 +240,7 @@ def beliefs_page(items: Sequence[Item]) -> str:
             best = one.judged[0]
             checks = "; ".join(f"{part} {n}" for part in PARTS if (n := _part(best, part)) != "—")
             link = f"[{one.source}]({paper}.md#{one.source.lower().replace(' ', '-')})"
-            lines += [*_wrapped(f"**{link}**, {_verdict_text(one)}. {checks}.".replace("..", ".")), ""]
+            lines += [*_wrapped(f"**{link}**, {_verdict_text(one)} ({checks})."), ""]
             reading = [("Reading", f"*{best.reading}*")] if best.reading else []
             for head, words in (*reading, ("Belief", book.believe), ("Question", book.ask)):
                 lines += _wrapped(f"- {head}: {(words or 'none').rstrip('.')}.", "  ")
