@@ -78,7 +78,9 @@ class Roles:
         if len(set(features)) < len(features):
             raise UserError(f"data.features = {features} names a column twice")
         if {*names_of(self.label), self.person} & {*features} or self.person in names_of(self.label):
-            raise UserError("data.features must not contain the label or data.person, nor data.label it")
+            raise UserError(
+                "data.features must not contain the label; data.person must be neither a feature nor the label"
+            )
         return features
 
 
