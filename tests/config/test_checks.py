@@ -18,7 +18,6 @@ CONSTANT: Changes = {"privacy.clip": {"kind": "constant", "bound": 1.0}}
 QUANTILE: Changes = {"privacy.clip": {"kind": "quantile"}}
 LAPLACE: Changes = {"privacy.noise.family": {"kind": "laplace"}}
 PAIRWISE: Changes = {"privacy.noise.family": {"kind": "pairwise"}}
-LATTICE: Changes = {"privacy.noise.arithmetic": "lattice"}
 COPIES: Changes = {"data.partition": {"kind": "sampled", "size": 50}}
 SILENT: Changes = {"privacy.noise.schedule": {"kind": "none"}}
 DIRAC: Changes = {"data": {"kind": "dirac", "per_holder": 8}}
@@ -46,19 +45,9 @@ TABLE: list[tuple[Changes, str, Changes]] = [
         {"privacy.centre": 0.1, "privacy.clip": {"kind": "constant", "bound": 1.0}},
     ),
     (
-        {**LATTICE, **QUANTILE},
-        "privacy.noise.arithmetic",
-        {**LATTICE, "privacy.clip": {"kind": "normalised"}},
-    ),
-    (
         {**PAIRWISE, **QUANTILE},
         "privacy.clip.kind",
         {**PAIRWISE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
-    ),
-    (
-        {**PAIRWISE, **LATTICE},
-        "privacy.noise.arithmetic",
-        PAIRWISE,
     ),
     (
         {**PAIRWISE, "privacy.noise.on": "iterate"},
@@ -75,21 +64,6 @@ TABLE: list[tuple[Changes, str, Changes]] = [
             "privacy.clip": {"kind": "constant", "bound": 1.0, "of": "record"},
             "privacy.sampling": {"kind": "one-pass", "lot": 16},
         },
-    ),
-    (
-        {**LATTICE, "privacy.sampling": {"kind": "balls-and-bins", "lots": 4}},
-        "privacy.noise.arithmetic",
-        {**LATTICE, "privacy.sampling": {"kind": "poisson", "rate": 0.25}},
-    ),
-    (
-        {**LATTICE, **LAPLACE},
-        "privacy.noise.arithmetic",
-        LAPLACE,
-    ),
-    (
-        {**LATTICE, "privacy.clip": {"kind": "assumed", "bound": 1.0}},
-        "privacy.noise.arithmetic",
-        {**LATTICE, "privacy.clip": {"kind": "constant", "bound": 1.0}},
     ),
     (
         {**LAPLACE, **QUANTILE},

@@ -67,7 +67,6 @@ radius = 1.0
 
 [privacy.noise]
 source = "system"
-arithmetic = "float"
 on = "gradient"
 
 [privacy.noise.family]

@@ -202,14 +202,14 @@ def test_a_quantile_moves_down_where_too_many_are_below_and_only_where_a_node_ta
     clip = FollowedQuantile(torch.tensor([1.0, 1.0, 1.0]).double(), 0.5, 0.2, torch.zeros(3).double())
     norms = torch.tensor([[0.1, 0.2, 0.3, 0.4], [5.0, 6.0, 0.5, 7.0], [0.1, 0.1, 0.1, 0.1]])
     lots, active = torch.full((3,), 4.0), torch.tensor([True, True, False])
-    clip.follow(norms, torch.ones(3, 4, dtype=torch.bool), lambda: torch.zeros(3), lots, active)
+    clip.follow(norms, torch.ones(3, 4, dtype=torch.bool), lambda counts, scale: counts, lots, active)
     assert clip.bounds.tolist() == pytest.approx([math.exp(-0.2 * 0.5), math.exp(0.2 * 0.25), 1.0])
 
 
 def test_a_bound_never_leaves_what_float32_can_say() -> None:
     clip = FollowedQuantile(torch.tensor([1e-12, 1e12]), 0.5, 1e3, torch.zeros(2))
     mask, lots = torch.ones(2, 1, dtype=torch.bool), torch.ones(2)
-    clip.follow(torch.tensor([[0.0], [1e30]]), mask, lambda: torch.zeros(2), lots, torch.ones(2).bool())
+    clip.follow(torch.tensor([[0.0], [1e30]]), mask, lambda counts, scale: counts, lots, torch.ones(2).bool())
     assert clip.bounds.tolist() == pytest.approx([1e-12, 1e12])
 
 

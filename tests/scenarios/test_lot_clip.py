@@ -112,7 +112,6 @@ def test_an_attack_stays_below_what_is_proven_and_breaks_what_the_paper_claims(
         ({"privacy.sampling": {"kind": "one-pass", "lot": 16}}, "sampling"),
         ({"privacy.sampling": {"kind": "balls-and-bins", "lots": 10}}, "sampling"),
         ({"privacy.noise": {"kind": "pairwise"}}, "pairwise"),
-        ({"privacy.noise": {"arithmetic": "lattice"}}, "lattice"),
         ({"privacy.clip": {"kind": "constant", "bound": 1.0, "of": "lot"}, "privacy.centre": 0.1}, "centre"),
         ({"privacy.clip": {"kind": "quantile", "of": "lot"}}, "of"),
     ],

@@ -41,11 +41,10 @@ def noise_of(
     kind: NoiseKind | None = None,
     *,
     end: float = math.inf,
-    arithmetic: str = "float",
 ) -> Mechanism:
     """Noise of that many sensitivities on every node; Gaussian unless said otherwise, none at 0."""
     chosen: NoiseKind = kind or (Gaussian() if multiplier else Silent())
-    return chosen.make(levels(multiplier, nodes), np.full(nodes, end), arithmetic)
+    return chosen.make(levels(multiplier, nodes), np.full(nodes, end))
 
 
 def thinner(parts: Any, times: float) -> Any:

@@ -100,11 +100,6 @@ def offline_cases() -> list[Case]:
     cases += [
         Case("quickstart", pieces),
         Case("quickstart", {"privacy.centre": 0.1, "privacy.clip": {"kind": "constant", "bound": 1.0}}),
-        # A multiplier that is given: one that is calibrated has a last bit of the processor's, and all draws follow it.
-        Case(
-            "quickstart",
-            {"privacy.noise.arithmetic": "lattice", "privacy.noise.multiplier": 3.0, "privacy.epsilon": 2.0},
-        ),
         Case("quickstart", {"privacy.clip": {"kind": "constant", "bound": 1.0, "of": "lot"}}),
         Case(
             "quickstart",

@@ -14,7 +14,7 @@ from typing import Any
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
 from gossamer.results.report import read_runs
-from gossamer.results.rundir import RunDirectory
+from gossamer.results.rundir import LOCK, RunDirectory
 from gossamer.results.signatures import ADDED_LATER
 from gossamer.results.verify import verify_run
 from gossamer.training.manifest import read_own_manifest
@@ -90,7 +90,8 @@ WAYS: tuple[Way, ...] = (cut, extend, flip, swap, empty, retype, unreadable, lin
 
 
 def files_of(run: Path) -> list[str]:
-    return sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    names = (str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+    return sorted(name for name in names if name != LOCK)  # an empty file, which holds nothing
 
 
 def finished(run: Path) -> None:

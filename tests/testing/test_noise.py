@@ -55,13 +55,13 @@ class Drawn(GaussianNoise):
 class Broken(Gaussian):
     how: str
 
-    def make(self, levels: Levels, ends: Any, arithmetic: str) -> Mechanism:
+    def make(self, levels: Levels, ends: Any) -> Mechanism:
         return Drawn(levels, how=self.how)
 
 
 class ThinLaplace(Laplace):
-    def make(self, levels: Levels, ends: Any, arithmetic: str) -> Mechanism:
-        made: Any = super().make(levels, ends, arithmetic)
+    def make(self, levels: Levels, ends: Any) -> Mechanism:
+        made: Any = super().make(levels, ends)
 
         class Thin(type(made)):  # type: ignore[misc]
             def draw(self, at: Any, sums: Any, scale: Any, bound: Any, ready: Any) -> None:
@@ -95,7 +95,7 @@ def test_what_is_left_of_correlated_noise_must_be_stated() -> None:
     class Correlated(Gaussian):
         honest = True
 
-        def make(self, levels: Levels, ends: Any, arithmetic: str) -> Mechanism:
+        def make(self, levels: Levels, ends: Any) -> Mechanism:
             made = GaussianNoise(levels, together)
             if not self.honest:
                 made.__dict__["_left"] = [1.0] * 4

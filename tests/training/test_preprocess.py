@@ -218,9 +218,9 @@ def test_what_nobody_pays_for_is_refused(changes: dict[str, Any], says: str) -> 
 
 
 def test_other_noises_and_audits_that_do_not_look_are_refused() -> None:
-    with pytest.raises(UserError, match="Gaussian noise in floats"):
+    with pytest.raises(UserError, match="Gaussian noise alone"):
         outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "laplace"})
-    with pytest.raises(UserError, match="Gaussian noise in floats"):
+    with pytest.raises(UserError, match="Gaussian noise alone"):
         outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "pairwise"})
     with pytest.raises(UserError, match="use --canary release"):
         attack_of(outlined("quickstart", **GOSSIP), "all", None)

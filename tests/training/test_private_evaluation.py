@@ -165,7 +165,6 @@ def test_no_record_sees_another_and_no_row_leaves_the_ball(done: Any) -> None:
         ({"evaluation.measures": ["log-loss"]}, "evaluation.bound is not set"),
         ({"privacy.unit": "node"}, "does not go with evaluation.private"),
         ({"privacy.sampling": {"kind": "fixed-size", "lot": 10}}, "needs it; use 'poisson' or 'full'"),
-        ({"privacy.noise.arithmetic": "lattice"}, "goes with Gaussian noise on gradients, in floats"),
         ({"privacy.epsilon": [1.0, 2.0]}, "is a share of one ε for all nodes"),
         ({"data.train_rows": 100}, "data.train_rows"),
     ],

@@ -55,7 +55,7 @@ STRICT = "replace-one"
 
 @dataclass(frozen=True)
 class History:
-    """What nodes release that release alike."""
+    """A release shared by several nodes."""
 
     nodes: tuple[int, ...]
     releases: Releases

@@ -21,7 +21,6 @@ from gossamer.accounting.observers import Observer
 from gossamer.auditing.recovery import Attacker, Draw, Revealed, reads_exactly
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.base import ROUND_UP
 from gossamer.mechanism.noise.pairwise import PairwiseAmong, PairwiseNoise
 from gossamer.training.assemble import Parts
 from gossamer.training.privacy import PrivacyPlan
@@ -117,7 +116,7 @@ class Secrets:
         def known(k: int) -> Tensor:
             if not self.members:
                 return torch.zeros(len(rows), dimension)
-            return noise.known_to(self.members, stream, rows, k, dimension) * (ROUND_UP * attacker.spread(k))
+            return noise.known_to(self.members, stream, rows, k, dimension) * attacker.spread(k)
 
         return known
 

@@ -65,9 +65,9 @@ def _places(config: RunConfig) -> Iterator[Row]:
 
 
 def _noise(config: RunConfig) -> Iterator[Row]:
-    """Which noise goes with which clip, sampling and arithmetic."""
+    """Which noise goes with which clip and sampling."""
     privacy, noise, clip = config.privacy, config.privacy.noise, config.privacy.clip
-    kind, sampling, lattice = noise.kind, privacy.sampling, noise.arithmetic == "lattice"
+    kind = noise.kind
     family = f"privacy.noise.family.kind = {noise.family.kind!r}"
     yield (
         privacy.runs > 1 and (config.mode == "paper" or noise.multiplier is not None),
@@ -83,30 +83,13 @@ def _noise(config: RunConfig) -> Iterator[Row]:
         f"needs a clip that stays the same, and privacy.clip.kind = {clip.kind!r} does not",
         "use 'constant'",
     )
-    plain = kind.gaussian and noise.on == "gradient" and clip.enforced and not clip.follows_records
-    arithmetic = "privacy.noise.arithmetic", noise.arithmetic
-    yield (
-        lattice and not plain,
-        *arithmetic,
-        "needs Gaussian noise and a clip that is enforced and follows no data (constant, decaying, sequence or "
-        "normalised)",
-        "use 'float' here",
-    )
-    yield (
-        lattice and sampling.disjoint and sampling.independent,
-        *arithmetic,
-        f"is not made for privacy.sampling.kind = {sampling.kind!r}, whose price is proven for Gaussian noise on real "
-        "numbers",
-        "use 'float', or privacy.sampling.kind = 'poisson'",
-    )
     shaped = kind.adds and not kind.gaussian and kind.without_proof is None
     yield (
-        shaped and (clip.follows_records or lattice),
+        shaped and clip.follows_records,
         "privacy.noise.family.kind",
         noise.family.kind,
-        "does not go with privacy.clip.kind = 'quantile' or privacy.noise.arithmetic = 'lattice', which are for "
-        "Gaussian noise",
-        "use privacy.clip.kind = 'constant' and 'float'",
+        "does not go with privacy.clip.kind = 'quantile', which is for Gaussian noise",
+        "use privacy.clip.kind = 'constant'",
     )
     yield (
         _sound(config) and kind.without_proof is not None,
@@ -136,8 +119,6 @@ def _noise(config: RunConfig) -> Iterator[Row]:
         f"does not go with {family}: it is about sums over records",
         "use 'gradient'",
     )
-    problem = f"is not made for {family}, whose masks are no whole steps of a lattice"
-    yield kind.cancels and lattice, *arithmetic, problem, "use 'float'"
 
 
 def _clip_of_lot(config: RunConfig) -> Iterator[Row]:
@@ -150,7 +131,6 @@ def _clip_of_lot(config: RunConfig) -> Iterator[Row]:
         ("privacy.sampling.kind", privacy.sampling.kind, lots, privacy.sampling.disjoint),
         ("privacy.noise.family.kind", noise.family.kind, "'gaussian'", noise.kind.cancels),
         ("privacy.noise.on", noise.on, "'gradient'", noise.on != "gradient"),
-        ("privacy.noise.arithmetic", noise.arithmetic, "'float'", noise.arithmetic != "float"),
         (
             "privacy.centre",
             privacy.centre,
@@ -279,13 +259,13 @@ def _preprocessing(config: RunConfig) -> Iterator[Row]:
     )
     if not steps or not noise.kind.adds:
         return
-    plain = noise.kind.gaussian and not noise.kind.cancels and noise.arithmetic == "float"
+    plain = noise.kind.gaussian and not noise.kind.cancels
     alone = "no-communication"
     for refused, problem, remedy in (
         (share is None, "", "set privacy.preprocessing, the share of ε that pays for it, for example 0.2"),
         (config.mode == "paper", ", which no paper's formula counts", 'use mode = "sound", or leave it out'),
         (privacy.epsilon is None, " for a share of privacy.epsilon, which is not set", "set it"),
-        (not plain, " with Gaussian noise in floats alone", "use privacy.noise.family.kind = 'gaussian'"),
+        (not plain, " with Gaussian noise alone", "use privacy.noise.family.kind = 'gaussian'"),
         (privacy.centre is not None, ", which privacy.centre does not go with", "leave one of them out"),
         (
             config.baseline == alone,
@@ -305,12 +285,12 @@ def _evaluation(config: RunConfig) -> Iterator[Row]:
     drawn = data.held_out is not None or data.train_rows is not None
     sized = sampling.needs_true_sizes or (sampling.disjoint and not sampling.independent)
     plain = noise.kind.gaussian and not noise.kind.cancels and noise.on == "gradient"
-    plain = plain and noise.arithmetic == "float" and privacy.centre is None
+    plain = plain and privacy.centre is None
     adds, one = noise.kind.adds, isinstance(privacy.epsilon, float) and isinstance(privacy.delta, float)
     kind = f"privacy.sampling.kind = {sampling.kind!r}"
     public = "pays for figures on private records, and there is a public hold-out here, which costs nothing"
     rows = "keeps records out by what each of them is, and data.held_out or data.train_rows draws among all"
-    gaussian = "goes with Gaussian noise on gradients, in floats and without privacy.centre"
+    gaussian = "goes with Gaussian noise on gradients, without privacy.centre"
     for refused, problem, remedy in (
         (not data.own or data.test_is_public, public, "leave it out"),
         (drawn, rows, "leave it out"),

@@ -30,7 +30,6 @@ class Strict(BaseModel):
 
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
-    arithmetic: Literal["float", "lattice"] = "float"
     family: Annotated[NoiseKind, families] = Field(default=Gaussian(), description="the density of the noise")
     on: Literal["gradient", "iterate"] = Field(
         default="gradient",

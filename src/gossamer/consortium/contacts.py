@@ -155,7 +155,7 @@ class Contacts:
     def _confirmed(self, claims: Mapping[str, tuple[int, int]]) -> tuple[tuple[int, int] | None, list[str]]:
         """Return how far the neighbours are and who claims it: two of them, or the only one that is here.
 
-        One site that makes up where it is takes nobody along.
+        A single site cannot make the others skip rounds by a false position.
         """
         ranked = sorted(claims, key=lambda site: claims[site], reverse=True)[:2]
         return (claims[ranked[-1]] if ranked else None), ranked

@@ -132,7 +132,7 @@ class Mass:
     def _check_weight(self, parcel: Parcel) -> None:
         """Refuse more than all sites have: what is here and what comes are different parts of that, however late.
 
-        Of the site that gave most; others only pass on what it made up.
+        Only the largest contributor is refused: the others may merely forward its excess.
         """
         if self.limit is None:
             return

@@ -62,7 +62,7 @@ def get(name: str, *, data_dir: Path | None = None) -> Path:
     if origin is None:
         known = [*(name for name, kind in datasets.kinds.items() if kind.origin), *WEIGHTS]
         raise UserError(
-            f"{name!r} is not a data set I know; to get there are {', '.join(known)}{ending(name, known)}"
+            f"{name!r} is not a known data set; available: {', '.join(known)}{ending(name, known)}"
         )
     copy = origin.find(data_dir)
     if copy.path is not None and copy.path.parent == cache_dir():

@@ -77,10 +77,12 @@ class Roles:
             raise UserError(f"data.features leaves no column of {table}: it has {listed(names)}")
         if len(set(features)) < len(features):
             raise UserError(f"data.features = {features} names a column twice")
-        if {*names_of(self.label), self.person} & {*features} or self.person in names_of(self.label):
+        if self.person in {*features, *names_of(self.label)}:
             raise UserError(
-                "data.features must not contain the label; data.person must be neither a feature nor the label"
+                "must be neither a feature nor the label", key="privacy.unit.column", value=self.person
             )
+        if {*names_of(self.label)} & {*features}:
+            raise UserError("must not contain the label", key="data.features", value=list(features))
         return features
 
 

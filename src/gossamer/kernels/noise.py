@@ -1,17 +1,19 @@
-"""Gaussian noise from an AES counter stream: secret, addressable, with a tail that reaches 9.4σ.
+"""Gaussian noise from an AES counter stream: secret, addressable, and rounded as if it were a real number.
 
 A stream is AES-128 of counter blocks that never repeat. One block is two little-endian words:
 
-    low  64 bits:  plane (2)   | zero (22) | block (40)
-    high 64 bits:  purpose (8) | node (24) | step (32)
+    low  64 bits:  plane (2)   | depth (22) | block (40)
+    high 64 bits:  purpose (8) | node (24)  | step (32)
 
 so every (purpose, node, step) has its own range, and any place in it can be read without what comes before.
-Samples 2j and 2j+1 of a range are one Box–Muller pair made from the j-th 32-bit word of each of three planes:
-the high and the low half of the radius' 64 bits, and the angle. The low half is read where the high one is so
-small (beyond 4.7σ, one pair in 65,536) that it has digits left to give: that is the tail, and elsewhere a
-float32 would round it away. The fourth plane holds uniform bits.
+Samples 2j and 2j+1 of a range are one Box–Muller pair, √(−2 ln U)·(cos θ, sin θ). U has as many bits as are asked for:
+the j-th 32-bit word of the high plane, then the j-th of the low plane at depth 0, 1, …; θ likewise has those of the
+angle plane at depth 0, 1, …. The fourth plane holds uniform bits.
 
-One file, although long: the stream and the compiled loops below it share the layout of a block.
+`whole_rows` gives Δ·round((g + σ z)/Δ) for the *real* z of infinitely many bits (docs/privacy.md): z is computed in
+float32 with a known error; where that leaves two integers possible it is computed again in double precision from 64
+bits, and where that still does, by interval arithmetic from as many bits as it takes. So the integers do not depend on
+the processor, and no approximation of a logarithm or a cosine is part of the proof.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import numba as nb
@@ -29,18 +32,28 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
-from fractions import Fraction
 
 PURPOSES, NODES, STEPS, BLOCKS = 1 << 8, 1 << 24, 1 << 32, 1 << 40
 HIGH_PLANE, LOW_PLANE, ANGLE_PLANE, UNIFORM_PLANE = range(4)
-RARE = 1 << 16  # high words below this take their low half too
-PER_BLOCK = 8  # samples that one block of each of the three planes gives: four pairs
+RARE_LOW, RARE_HIGH = (
+    1 << 18,
+    (1 << 32) - (1 << 8),
+)  # high words outside of these need more bits than float32 has
+PER_BLOCK = 8  # samples that one block of the high and of the angle plane give: four pairs
 PARALLEL_SAMPLES = 1 << 17  # from here on every core draws a part
-MOST_RARE = 64  # low halves that are drawn at a time; of a chunk there are more once in 10¹⁰⁰
 CHUNK = 1 << 16  # samples between two calls into AES: many against a call, few against the L2 cache
+RATIO = 128.0  # σ/Δ of a release: rounding adds 5e-6 of the variance
+MOST_RATIO = 2.0**24
+# |z − float32(z)| of a pair that is not rare. By rounding errors of u = 2⁻²⁴: the 32 bits of U leave 2⁻³³/(U r) ≤
+# 4.4e-7; the logarithm, to 2 of its last digits, 4.4e-7; root, cosine or sine and their product, at r ≤ 4.41, 5 u r =
+# 1.3e-6. Together 2.2e-6; tests find 9e-7 at most.
+SINGLE_ERROR = 2.0**-18
+MOST_DEPTH = 40  # words of U and θ: 2⁻¹²⁰⁰ is left to chance
 
-f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
+f32, f64, i32, u32, u64 = np.float32, np.float64, np.int32, np.uint32, np.uint64
 Indices = int | Sequence[int] | NDArray[np.int64]
+Scales = float | Sequence[float] | NDArray[np.float64]
+_ALL = (1 << 32) - 1
 _FAST = {"contract", "nsz", "arcp"}
 
 
@@ -50,6 +63,7 @@ class Stream:
     def __init__(self, key: bytes, *, is_seeded: bool) -> None:
         self._key = key
         self._process = os.getpid()
+        self._thread = threading.local()
         self.is_seeded = is_seeded
 
     @classmethod
@@ -70,116 +84,222 @@ class Stream:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a noise stream cannot be copied or pickled: its key must not leave the process")
 
-    def normal(
-        self,
-        purpose: int,
-        node: int,
-        step: int,
-        out: NDArray[np.float32] | Tensor,
-        scale: float,
-        *,
-        accumulate: bool = False,
-        offset: int = 0,
-    ) -> None:
-        """Fill `out` (d,) float32 with N(0, scale²), or add it: this range's samples from `offset` on."""
-        self.normal_rows(purpose, [node], step, out[None], [scale], accumulate=accumulate, offset=offset)
-
     def normal_rows(
         self,
         purpose: int,
         nodes: Indices,
         steps: Indices,
         out: NDArray[np.float32] | Tensor,
-        scales: float | Sequence[float] | NDArray[np.float64] | Tensor,
+        scales: Scales | Tensor,
         *,
         accumulate: bool = False,
         offset: int = 0,
     ) -> None:
-        """`normal` for every row of `out` (m, d): row i is node nodes[i] at steps[i] with scales[i]."""
+        """Write N(0, scale²) in float32 into every row of `out` (m, d), or add it: samples from `offset` on.
+
+        Row i is node nodes[i] at steps[i] with scales[i]. For noise about which nothing is proven.
+        """
         if not isinstance(out, np.ndarray):
-            self._tensor_rows(purpose, nodes, steps, out, scales, accumulate=accumulate, offset=offset)
+            scales = _in_double(scales)
+            with _as_array(out) as target:
+                self.normal_rows(purpose, nodes, steps, target, scales, accumulate=accumulate, offset=offset)
             return
-        if out.dtype != f32 or out.ndim != 2:
-            raise ValueError(f"noise needs a float32 array (m, d), not {out.dtype} of shape {out.shape}")
-        high = self._ranges(purpose, nodes, steps, len(out))
-        scale = np.broadcast_to(np.asarray(scales, dtype=np.float64), (len(out),)).astype(f32)
-        if not (np.isfinite(scale).all() and (scale >= 0).all()):
-            raise ValueError("noise scales must be finite and not negative")
+        if out.dtype != f32:
+            raise ValueError(f"noise needs a float32 array (m, d), not {out.dtype}")
+        high, scale = self._ranges(purpose, nodes, steps, len(out)), _row_scales(scales, len(out))
         _check_blocks(offset, -(-(offset + out.shape[1]) // PER_BLOCK))
 
         def fill(rows: slice, columns: slice) -> None:
-            part = out[rows, columns]
-            self._fill(part, high[rows], scale[rows], offset + columns.start, accumulate)
+            part, own, first = out[rows, columns], scale[rows].astype(f32), offset + columns.start
+            flagged = [np.zeros((2, 0), np.int64)]
+            for some, at, samples in self._samples(high[rows], part.shape[1], first):
+                _write_scaled(samples, part[some, at], own[some], accumulate)
+                flagged.append(_places(np.flatnonzero(np.isnan(samples)), some, at))
+            row, column = np.concatenate(flagged, axis=1)
+            z = self._precise(high[rows][row], column + first)[0]
+            part[row, column] = np.where(accumulate, part[row, column], 0) + own[row] * z.astype(f32)
 
-        everything = slice(0, len(out)), slice(0, out.shape[1])
-        if out.size < PARALLEL_SAMPLES:
-            fill(*everything)
-            return
-        from gossamer.kernels import threads
+        _over_cores(fill, *out.shape)
 
-        cores = threads.cores()
-        if cores == 1:
-            fill(*everything)
-        elif len(out) >= cores:
-            threads.run_all(lambda rows: fill(rows, everything[1]), threads.even_slices(len(out), cores))
-        else:
-            columns = threads.even_slices(out.shape[1], cores, multiple=PER_BLOCK)
-            threads.run_all(lambda part: fill(everything[0], part), columns)
-
-    def _fill(
-        self,
-        out: NDArray[np.float32],
-        high: NDArray[np.uint64],
-        scales: NDArray[np.float32],
-        offset: int,
-        accumulate: bool,
-    ) -> None:
-        """Chunk by chunk: counters, AES, Box–Muller. A chunk is some short rows or a part of a long one."""
-        end = offset + out.shape[1]
-        tile = min(CHUNK, (-(-out.shape[1] // PER_BLOCK) + 1) * PER_BLOCK)  # one for a start inside a block
-        rows = max(1, CHUNK // tile)
-        keystream, samples, rare = self._keystream(_kept.counters), _kept.samples, _kept.rare
-        low_keystream = keystream.with_buffer(_kept.low_counters)
-        for i in range(0, len(out), rows):
-            some = slice(i, min(i + rows, len(out)))
-            for first in range(offset // PER_BLOCK, -(-end // PER_BLOCK), tile // PER_BLOCK):
-                at, stop = max(offset, first * PER_BLOCK), min(end, first * PER_BLOCK + tile)
-                blocks = -(-stop // PER_BLOCK) - first
-                _write_counters(keystream.counters, high[some], first, blocks)
-                words = keystream(2 * (some.stop - some.start) * blocks)
-                found = rare[: _find_rare(words, 4 * blocks, rare)]
-                lows = _low_words(low_keystream, found, high[some], first, 4 * blocks)
-                part = out[some, at - offset : stop - offset]
-                _add_normal(
-                    words, found, lows, samples, part, scales[some], at - first * PER_BLOCK, accumulate
-                )
-
-    def _tensor_rows(
+    def whole_rows(
         self,
         purpose: int,
         nodes: Indices,
         steps: Indices,
-        out: Tensor,
-        scales: float | Sequence[float] | NDArray[np.float64] | Tensor,
+        sums: NDArray[np.float32] | NDArray[np.float64] | Tensor,
+        units: Scales | Tensor,
+        ratio: float = RATIO,
         *,
-        accumulate: bool,
-        offset: int,
+        ready: NDArray[np.float32] | Tensor | None = None,
+        count: bool = False,
     ) -> None:
-        import torch
+        """Replace every row g of `sums` (m, d) by Δ·round(g/Δ + ratio·z), rounded as real numbers are.
 
-        from gossamer.kernels.threads import runs_compiled
-
-        if isinstance(scales, torch.Tensor):
-            scales = scales.detach().double().cpu().numpy()
-        if runs_compiled(out):
-            target = out.detach().numpy()
-            self.normal_rows(purpose, nodes, steps, target, scales, accumulate=accumulate, offset=offset)
+        z are standard normals, row i those of node nodes[i] at steps[i], and Δ is units[i]: the noise has deviation
+        ratio·Δ. `ready` are the z as `standard` gave them; with `count` the integers are written, without Δ.
+        """
+        if not isinstance(sums, np.ndarray):
+            with _as_array(sums) as target:
+                self.whole_rows(
+                    purpose, nodes, steps, target, _in_double(units), ratio, ready=ready, count=count
+                )
             return
-        # Drawn here and sent there: every device sees the same noise, never in half precision.
-        drawn = np.empty(tuple(out.shape), f32)
-        self.normal_rows(purpose, nodes, steps, drawn, scales, offset=offset)
-        sent = torch.from_numpy(drawn).to(out.device)
-        _ = out.add_(sent) if accumulate else out.copy_(sent)
+        high, unit = self._ranges(purpose, nodes, steps, len(sums)), _row_scales(units, len(sums))
+        if not (unit > 0).all() or not 0 < ratio < MOST_RATIO:
+            raise ValueError(f"whole-number noise needs positive units and a ratio below {MOST_RATIO:g}")
+        _check_blocks(0, -(-sums.shape[1] // PER_BLOCK))
+
+        def fill(rows: slice, columns: slice) -> None:
+            part, own = sums[rows, columns], unit[rows]
+            factors = np.ones_like(own) if count else own
+            drawn = None if ready is None else np.asarray(ready)[rows, columns]
+            flagged = [np.zeros((2, 0), np.int64)]
+            for some, at, samples in self._samples(high[rows], part.shape[1], columns.start, drawn):
+                unsure = _kept.unsure
+                left = _write_whole(
+                    samples, part[some, at], own[some], factors[some], ratio, _kept.gaps, unsure
+                )
+                flagged.append(_places(unsure[:left], some, at))
+            row, column = np.concatenate(flagged, axis=1)
+            if not len(row):
+                return
+            whole = self._whole(
+                part[row, column].astype(f64), own[row], ratio, high[rows][row], column + columns.start
+            )
+            part[row, column] = whole * factors[row]
+
+        _over_cores(fill, *sums.shape)
+
+    def standard(self, purpose: int, nodes: Indices, steps: Indices, width: int) -> NDArray[np.float32]:
+        """Return (m, width) standard normals to hand to `whole_rows` later; NaN where it will need more bits."""
+        high = self._ranges(purpose, nodes, steps, np.size(nodes))
+        out = np.empty((len(high), width), f32)
+        for some, at, samples in self._samples(high, width, 0):
+            out[some, at] = samples
+        return out
+
+    def _samples(
+        self,
+        high: NDArray[np.uint64],
+        width: int,
+        offset: int,
+        ready: NDArray[np.float32] | None = None,
+    ) -> Iterator[tuple[slice, slice, NDArray[np.float32]]]:
+        """Yield rows, columns and their standard normals, NaN of rare pairs, chunk by chunk.
+
+        A chunk is some short rows or a part of a long one.
+        """
+        end = offset + width
+        tile = min(CHUNK, (-(-width // PER_BLOCK) + 1) * PER_BLOCK)  # one for a start inside of a block
+        rows = max(1, CHUNK // tile)
+        keystream = self._keystream(_kept.counters)
+        for i in range(0, len(high), rows):
+            some = slice(i, min(i + rows, len(high)))
+            for first in range(offset // PER_BLOCK, -(-end // PER_BLOCK), tile // PER_BLOCK):
+                at, stop = max(offset, first * PER_BLOCK), min(end, first * PER_BLOCK + tile)
+                columns = slice(at - offset, stop - offset)
+                if ready is not None:
+                    yield some, columns, ready[some, columns]
+                    continue
+                blocks = -(-stop // PER_BLOCK) - first
+                _write_counters(keystream.counters, high[some], first, blocks)
+                count = some.stop - some.start
+                words = keystream(2 * count * blocks).reshape(count, 2, 4 * blocks)
+                samples = _kept.samples[: 8 * count * blocks].reshape(count, 8 * blocks)
+                _box_muller(words, samples)
+                yield some, columns, samples[:, at - first * PER_BLOCK : stop - first * PER_BLOCK]
+
+    def _precise(
+        self, high: NDArray[np.uint64], places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return these samples in double precision from 64 bits of U and 61 of θ, and how far each may be off."""
+        z, error = np.empty(len(places)), np.empty(len(places))
+        if len(places):
+            _refine(*self._words(high, places, 2), places, z, error)
+        return z, error
+
+    def _whole(
+        self,
+        g: NDArray[np.float64],
+        units: NDArray[np.float64],
+        ratio: float,
+        high: NDArray[np.uint64],
+        places: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return round(g/unit + ratio·z): in double precision, by interval arithmetic where that does not tell."""
+        z, error = self._precise(high, places)
+        value = g / units + ratio * z
+        whole = np.rint(value)
+        margin = ratio * error + (np.abs(g / units) + ratio * np.abs(z)) * 2.0**-50
+        # A sum of 2⁴⁰ steps is 10⁹ deviations of its noise, which hides nothing: then doubles will do.
+        undecided = ~(np.abs(value - whole) + margin < 0.5) & (np.abs(value) < 2.0**40)
+        for k in np.flatnonzero(undecided):
+            whole[k] = self._exact(g[k], units[k], [ratio], high[k : k + 1], places[k])
+        return whole
+
+    def mixed_rows(
+        self,
+        purpose: int,
+        nodes: Indices,
+        steps: Indices,
+        sums: Tensor,
+        units: Tensor,
+        matrix: NDArray[np.float64],
+    ) -> None:
+        """Replace every row g of `sums` (m, d) by Δ·round(g/Δ + RATIO·(matrix z)): noise correlated over the rows."""
+        high, ratios = self._ranges(purpose, nodes, steps, len(sums)), RATIO * matrix
+        columns = max(1, CHUNK // len(sums))
+        for first in range(0, sums.shape[1], columns):
+            part = sums[:, first : first + columns]
+            g = part.double().cpu().numpy() / units.numpy()[:, None]
+            places = np.tile(np.arange(first, first + g.shape[1]), len(high))
+            z, error = (own.reshape(g.shape) for own in self._precise(np.repeat(high, g.shape[1]), places))
+            value = g + ratios @ z
+            margin = np.abs(ratios) @ (error + np.abs(z) * 2.0**-48) + np.abs(g) * 2.0**-50
+            whole = np.rint(value)
+            for i, k in np.argwhere(~(np.abs(value - whole) + margin < 0.5)):
+                own = float(part[i, k]), float(units[i])
+                whole[i, k] = self._exact(*own, ratios[i].tolist(), high, first + k)
+            part.copy_(part.new_tensor(whole * units.numpy()[:, None]))
+
+    def _exact(
+        self, g: float, unit: float, ratios: Sequence[float], high: NDArray[np.uint64], place: int
+    ) -> float:
+        """Return round(g/unit + Σ ratio·z), by as many words of the ranges as it takes."""
+        from mpmath.ctx_iv import MPIntervalContext
+        from mpmath.libmp import round_floor, to_int
+
+        iv, low, places = MPIntervalContext(), 0, np.full(len(high), place)
+        for depth in range(3, MOST_DEPTH):
+            bits = 32 * depth
+            iv.prec = 2 * bits
+            radius, angle = self._words(high, places, depth)
+            swap, negative = _axis(angle[:, 0], places)
+            value = iv.mpf(g) / iv.mpf(unit) + iv.mpf(0.5)
+            for i, ratio in enumerate(ratios):
+                below, turned = 0, int(angle[i, 0]) >> 3
+                for word in radius[i].tolist():
+                    below = below << 32 | word
+                for word in angle[i, 1:].tolist():
+                    turned = turned << 32 | word
+                uniform = iv.mpf([max(below, 1), below + 1]) / iv.mpf(2) ** bits  # 0 is once in 2⁹⁶ times
+                turn = iv.mpf([turned, turned + 1]) / iv.mpf(2) ** (bits - 3) * iv.pi / 4
+                z = iv.sqrt(-2 * iv.log(uniform)) * (iv.sin(turn) if swap[i] else iv.cos(turn))
+                value += iv.mpf(ratio) * (-z if negative[i] else z)
+            low, up = (to_int(end, round_floor) for end in value._mpi_)
+            if low == up:
+                break
+        return float(low)
+
+    def _words(
+        self, high: NDArray[np.uint64], places: NDArray[np.int64], depth: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first `depth` words (N, depth) of U, and those of θ, of the pairs of these samples."""
+        keystream = self._keystream(np.empty((2 * depth * len(places) + 1, 2), u64))
+        _write_word_counters(keystream.counters, high, places, depth)
+        words = np.empty((2, len(places), depth), np.int64)
+        _pick(keystream(2 * depth * len(places)), places, words)
+        return words[0], words[1]
 
     def uniform_bits(
         self, purpose: int, node: int, step: int, count: int, *, offset: int = 0
@@ -220,7 +340,10 @@ class Stream:
     def _keystream(self, buffer: NDArray[np.uint64]) -> _Keystream:
         if not self.is_seeded and os.getpid() != self._process:
             raise RuntimeError("a system noise stream was carried into another process: make a new one there")
-        return _Keystream.of(self._key, buffer)
+        if not hasattr(self._thread, "encrypt"):  # making the cipher takes as long as thousands of samples
+            # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
+            self._thread.encrypt = Cipher(algorithms.AES(self._key), modes.ECB()).encryptor().update_into
+        return _Keystream(self._thread.encrypt, buffer)
 
 
 class _Keystream:
@@ -231,15 +354,6 @@ class _Keystream:
         self._buffer = buffer.reshape(-1)  # one block longer than it is filled: update_into wants that
         self.counters = buffer[:-1]
 
-    @classmethod
-    def of(cls, key: bytes, buffer: NDArray[np.uint64]) -> _Keystream:
-        # ECB of distinct counters is counter mode; with our own counters one call serves many rows.
-        return cls(Cipher(algorithms.AES(key), modes.ECB()).encryptor().update_into, buffer)
-
-    def with_buffer(self, buffer: NDArray[np.uint64]) -> _Keystream:
-        """The same with other counters: making the cipher takes as long as thousands of samples."""
-        return _Keystream(self._encrypt, buffer)
-
     def __call__(self, blocks: int) -> NDArray[np.uint32]:
         room = self._buffer[: 2 * blocks + 2].view(np.uint8)
         self._encrypt(room[:-16].data, room.data)
@@ -247,28 +361,69 @@ class _Keystream:
 
 
 class _Buffers(threading.local):
-    """What a chunk needs, kept by every thread: fresh memory would cost as much as the noise."""
+    """What a chunk needs, one of each per thread: fresh memory would cost as much as the noise."""
 
     def __init__(self) -> None:
         self.counters = np.empty((2 * CHUNK // PER_BLOCK + 1, 2), u64)
         self.samples = np.empty(CHUNK, f32)
-        self.rare = np.empty(CHUNK // 2, np.int64)
-        self.low_counters = np.empty((MOST_RARE + 1, 2), u64)
+        self.gaps = np.empty(CHUNK, f32)
+        self.unsure = np.empty(CHUNK, np.int64)
 
 
 _kept = _Buffers()
 
 
-def _low_words(
-    keystream: _Keystream, found: NDArray[np.int64], high: NDArray[np.uint64], first: int, pairs: int
-) -> NDArray[np.uint32]:
-    """The low halves of a chunk's few rare pairs, numbered row after row."""
-    lows = np.empty(len(found), u32)
-    for at in range(0, len(found), MOST_RARE):
-        some = found[at : at + MOST_RARE]
-        _write_low_counters(keystream.counters, some, high, first, pairs)
-        _pick(keystream(len(some)), some, pairs, lows[at : at + MOST_RARE])
-    return lows
+def _row_scales(scales: Scales | Tensor, rows: int) -> NDArray[np.float64]:
+    scale = np.broadcast_to(np.asarray(scales, dtype=f64), (rows,))
+    if not (np.isfinite(scale).all() and (scale >= 0).all()):
+        raise ValueError("noise scales must be finite and not negative")
+    return scale
+
+
+def _in_double(scales: Scales | Tensor) -> Scales:
+    if hasattr(scales, "detach"):
+        return scales.detach().double().cpu().numpy()
+    return scales
+
+
+@contextmanager
+def _as_array(rows: Tensor) -> Iterator[NDArray[np.float32]]:
+    """Give the rows of a tensor as an array; of another device or precision a copy, which is written back."""
+    import torch
+
+    own = rows.detach()
+    if own.device.type == "cpu" and own.dtype in (torch.float32, torch.float64):
+        yield own.numpy()
+        return
+    copy = own.cpu().float()
+    yield copy.numpy()
+    own.copy_(copy)
+
+
+def _places(flat: NDArray[np.int64], rows: slice, columns: slice) -> NDArray[np.int64]:
+    """Return (2, N): row and column of these places of a chunk, counted row after row."""
+    row, column = np.divmod(flat, columns.stop - columns.start)
+    return np.stack([row + rows.start, column + columns.start])
+
+
+def _axis(angle: NDArray[np.int64], places: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether each sample takes the sine, and a minus: the last three bits of its angle's first word."""
+    second = places % 2 == 1
+    return ((angle & 1) == 1) ^ second, (angle & np.where(second, 4, 2)) != 0
+
+
+def _over_cores(fill: Callable[[slice, slice], None], rows: int, width: int) -> None:
+    """Call fill(rows, columns) on parts of (rows, width), one for each core where that is worth it."""
+    from gossamer.kernels import threads
+
+    cores = threads.cores() if rows * width >= PARALLEL_SAMPLES else 1
+    if cores == 1:
+        fill(slice(0, rows), slice(0, width))
+    elif rows >= cores:
+        threads.run_all(lambda some: fill(some, slice(0, width)), threads.even_slices(rows, cores))
+    else:
+        columns = threads.even_slices(width, cores, multiple=PER_BLOCK)
+        threads.run_all(lambda some: fill(slice(0, rows), some), columns)
 
 
 def _check_blocks(offset: int, end: int) -> None:
@@ -290,92 +445,119 @@ def _write_counters(counters: NDArray[np.uint64], high: NDArray[np.uint64], firs
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _write_low_counters(
-    counters: NDArray[np.uint64], found: NDArray[np.int64], high: NDArray[np.uint64], first: int, pairs: int
+def _write_word_counters(
+    counters: NDArray[np.uint64], high: NDArray[np.uint64], places: NDArray[np.int64], depth: int
 ) -> None:
-    """The counter of each pair's block in the low plane."""
-    for k in range(found.shape[0]):
-        row, pair = found[k] // pairs, found[k] % pairs
-        counters[k, 0] = (u64(LOW_PLANE) << u64(62)) | u64(first + pair // 4)
-        counters[k, 1] = high[row]
+    """Counters of the blocks of each sample's pair: those of U from the first word on, then those of θ."""
+    at = 0
+    for i in range(places.shape[0]):
+        block = u64(places[i] // PER_BLOCK)
+        for k in range(depth):
+            plane, deeper = (HIGH_PLANE, 0) if k == 0 else (LOW_PLANE, k - 1)
+            counters[at, 0], counters[at, 1] = u64(plane) << u64(62) | u64(deeper) << u64(40) | block, high[i]
+            at += 1
+        for k in range(depth):
+            counters[at, 0] = u64(ANGLE_PLANE) << u64(62) | u64(k) << u64(40) | block
+            counters[at, 1] = high[i]
+            at += 1
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _pick(words: NDArray[np.uint32], found: NDArray[np.int64], pairs: int, lows: NDArray[np.uint32]) -> None:
-    """Of each block of four words the one of its pair."""
-    for k in range(found.shape[0]):
-        lows[k] = words[4 * k + found[k] % pairs % 4]
+def _pick(blocks: NDArray[np.uint32], places: NDArray[np.int64], words: NDArray[np.int64]) -> None:
+    """words[0] ← the words of U and words[1] ← those of θ, of each block the one of its pair."""
+    at, depth = 0, words.shape[2]
+    for i in range(places.shape[0]):
+        for part in range(2):
+            for k in range(depth):
+                words[part, i, k] = blocks[4 * at + places[i] // 2 % 4]
+                at += 1
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+def _refine(
+    radius: NDArray[np.int64],
+    angle: NDArray[np.int64],
+    places: NDArray[np.int64],
+    z: NDArray[np.float64],
+    error: NDArray[np.float64],
+) -> None:
+    """Samples in double precision from two words of U and of θ, and how far each may be off."""
+    unit = 2.0**-32
+    for i in range(places.shape[0]):
+        u = (radius[i, 0] + (radius[i, 1] + 0.5) * unit) * unit
+        v = (_ALL - radius[i, 0] + (_ALL - radius[i, 1] + 0.5) * unit) * unit
+        square = -2 * (np.log1p(-v) if u > 0.7 else np.log(u))
+        r = np.sqrt(square)
+        open_bits = 2.0**-64 / u  # of the square: 2⁻⁶⁵ of U is not known
+        sure = open_bits < 0.25 and open_bits < square / 4
+        error[i] = 2 * open_bits / r + r * 2.0**-48 if sure else np.inf
+        t = ((angle[i, 0] >> 3) + (angle[i, 1] + 0.5) * unit) * (2.0**-29 * np.pi / 4)
+        second = places[i] % 2
+        axis = np.sin(t) if (angle[i, 0] ^ second) & 1 else np.cos(t)
+        z[i] = -r * axis if angle[i, 0] & (4 if second else 2) else r * axis
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
+def _box_muller(words: NDArray[np.uint32], out: NDArray[np.float32]) -> None:
+    """out[i, 2j], out[i, 2j+1] = a pair with U = (high + ½)/2³²; NaN where the pair is rare."""
+    unit, half = f32(2.0**-32), f32(2.0**-33)
+    for row in range(words.shape[0]):
+        high, angle, own = words[row, 0], words[row, 1], out[row]
+        for j in range(high.shape[0]):
+            u, v = f32(high[j]) * unit + half, f32(~high[j]) * unit + half
+            own[2 * j], own[2 * j + 1] = _pair(u, v, angle[j])
+        for j in range(high.shape[0]):
+            if high[j] < u32(RARE_LOW) or high[j] >= u32(RARE_HIGH):
+                own[2 * j] = own[2 * j + 1] = f32(np.nan)
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _find_rare(words: NDArray[np.uint32], pairs: int, found: NDArray[np.int64]) -> int:
-    """Write the numbers of the pairs whose high word is below RARE, rows counted through; return how many."""
-    count = 0
-    for row in range(words.shape[0] // (2 * pairs)):
-        own = words[2 * pairs * row : 2 * pairs * row + pairs]
-        for start in range(0, pairs, 256):
-            group = own[start : start + 256]
-            least = u32(0xFFFFFFFF)
+def _write_scaled(
+    samples: NDArray[np.float32], out: NDArray[np.float32], scales: NDArray[np.float32], accumulate: bool
+) -> None:
+    for row in range(out.shape[0]):
+        target, source, scale = out[row], samples[row], scales[row]
+        for k in range(target.shape[0]):
+            new = scale * source[k]
+            if accumulate:
+                new += target[k]
+            target[k] = target[k] if np.isnan(new) and accumulate else new
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+def _write_whole(
+    samples: NDArray[np.float32],
+    sums: NDArray[np.float32] | NDArray[np.float64],
+    units: NDArray[np.float64],
+    factors: NDArray[np.float64],
+    ratio: float,
+    gaps: NDArray[np.float32],
+    unsure: NDArray[np.int64],
+) -> int:
+    """sums ← factor·round(sums/Δ + ratio·z) where the error of z leaves one integer.
+
+    Elsewhere the sum stays, and its place goes into `unsure`; returns how many there are.
+    """
+    width, count = sums.shape[1], 0
+    most = f32(0.5 - ratio * SINGLE_ERROR - 2.0**-20)
+    for row in range(sums.shape[0]):
+        target, source, gap, unit = sums[row], samples[row], gaps[:width], units[row]
+        inverse, factor = 1.0 / unit, factors[row]
+        for k in range(width):
+            value = target[k] * inverse + ratio * f64(source[k])
+            whole = np.rint(value)
+            gap[k] = f32(abs(value - whole) + abs(value) * 2.0**-50)
+            target[k] = whole * factor if gap[k] < most else target[k]
+        for start in range(0, width, 64):
+            group, missing = gap[start : start + 64], False
             for k in range(group.shape[0]):
-                least = min(least, group[k])
-            if least < RARE:
+                missing |= not group[k] < most
+            if missing:
                 for k in range(group.shape[0]):
-                    if group[k] < RARE:
-                        found[count] = row * pairs + start + k
+                    if not group[k] < most:
+                        unsure[count] = row * width + start + k
                         count += 1
     return count
-
-
-@nb.njit(nogil=True, cache=True, boundscheck=False)
-def _add_normal(
-    words: NDArray[np.uint32],
-    rare: NDArray[np.int64],
-    lows: NDArray[np.uint32],
-    samples: NDArray[np.float32],
-    out: NDArray[np.float32],
-    scales: NDArray[np.float32],
-    skip: int,
-    accumulate: bool,
-) -> None:
-    """Turn each row's words into samples and write or add them, scaled, to that row of `out`."""
-    pairs = words.shape[0] // (2 * out.shape[0])
-    width = out.shape[1]
-    at = 0
-    for row in range(out.shape[0]):
-        high, angle = words[2 * pairs * row :][:pairs], words[2 * pairs * row + pairs :][:pairs]
-        box_muller_32(high, angle, samples)
-        while at < rare.shape[0] and rare[at] < (row + 1) * pairs:
-            j = rare[at] - row * pairs
-            box_muller_64(high[j : j + 1], lows[at : at + 1], angle[j : j + 1], samples[2 * j : 2 * j + 2])
-            at += 1
-        target, scale, source = out[row], scales[row], samples[skip : skip + width]
-        if accumulate:
-            for k in range(width):
-                target[k] += scale * source[k]
-        else:
-            for k in range(width):
-                target[k] = scale * source[k]
-
-
-@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
-def box_muller_32(high: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArray[np.float32]) -> None:
-    """out[2j], out[2j+1] = a pair with U = (high + ½)/2³²."""
-    unit, half = f32(2.0**-32), f32(2.0**-33)
-    for j in range(high.shape[0]):
-        u, v = f32(high[j]) * unit + half, f32(~high[j]) * unit + half
-        out[2 * j], out[2 * j + 1] = _pair(u, v, angle[j])
-
-
-@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
-def box_muller_64(
-    high: NDArray[np.uint32], low: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArray[np.float32]
-) -> None:
-    """out[2j], out[2j+1] = a pair with U = (2³²·high + low + ½)/2⁶⁴."""
-    unit, small, half = f32(2.0**-32), f32(2.0**-64), f32(2.0**-65)
-    for j in range(high.shape[0]):
-        u = f32(high[j]) * unit + (f32(low[j]) * small + half)
-        v = f32(~high[j]) * unit + (f32(~low[j]) * small + half)
-        out[2 * j], out[2 * j + 1] = _pair(u, v, angle[j])
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
@@ -411,75 +593,3 @@ def _pair(u: np.float32, v: np.float32, angle: np.uint32) -> tuple[np.float32, n
     cos = s if angle & u32(1) else c
     sin = c if angle & u32(1) else s
     return r * (-cos if angle & u32(2) else cos), r * (-sin if angle & u32(4) else sin)
-
-
-WORDS_AT_ONCE = 128
-
-
-def discrete_normal(
-    stream: Stream, purpose: int, node: int, step: int, *, count: int, variance: Fraction | int
-) -> NDArray[np.int64]:
-    """`count` integers of the discrete Gaussian of parameter σ² = variance, from one range of the stream."""
-    square = Fraction(variance)
-    if square <= 0:
-        raise ValueError(f"the variance of discrete noise must be positive, not {variance}")
-    coins = _Coins(stream, purpose, node, step)
-    return np.array([_gaussian(coins, square) for _ in range(count)], np.int64)
-
-
-class _Coins:
-    """Exact random choices from one range's uniform bits, read in order."""
-
-    def __init__(self, stream: Stream, purpose: int, node: int, step: int) -> None:
-        self.stream, self.range = stream, (purpose, node, step)
-        self.read, self.bits, self.left = 0, 0, 0
-
-    def below(self, bound: int) -> int:
-        """Uniform on 0 … bound − 1: as many bits as the bound has, again if they are too many."""
-        width = (bound - 1).bit_length()
-        while True:
-            while self.left < width:
-                words = self.stream.uniform_bits(*self.range, WORDS_AT_ONCE, offset=self.read)
-                self.read += WORDS_AT_ONCE
-                self.bits |= int.from_bytes(words.tobytes(), "little") << self.left
-                self.left += 64 * WORDS_AT_ONCE
-            drawn = self.bits & ((1 << width) - 1)
-            self.bits >>= width
-            self.left -= width
-            if drawn < bound:
-                return drawn
-
-    def exponential(self, numerator: int, denominator: int) -> bool:
-        """True with probability exp(−numerator/denominator)."""
-        whole, rest = divmod(numerator, denominator)
-        return all(self._small(1, 1) for _ in range(whole)) and self._small(rest, denominator)
-
-    def _small(self, numerator: int, denominator: int) -> bool:
-        """exp(−γ) for γ ≤ 1: the first k with a failure of probability 1 − γ/k is odd."""
-        k = 1
-        while self.below(denominator * k) < numerator:
-            k += 1
-        return k % 2 == 1
-
-
-def _laplace(coins: _Coins, scale: int) -> int:
-    """P[X = x] ∝ exp(−|x|/scale)."""
-    while True:
-        low = coins.below(scale)
-        if not coins.exponential(low, scale):
-            continue
-        high = 0
-        while coins.exponential(1, 1):
-            high += 1
-        size, negative = low + scale * high, coins.below(2) == 1
-        if size or not negative:  # zero has one sign only
-            return -size if negative else size
-
-
-def _gaussian(coins: _Coins, square: Fraction) -> int:
-    scale = int(square**0.5) + 1  # any integer is right; near σ few are rejected
-    while True:
-        x = _laplace(coins, scale)
-        excess = (abs(x) - square / scale) ** 2 / (2 * square)
-        if coins.exponential(excess.numerator, excess.denominator):
-            return x

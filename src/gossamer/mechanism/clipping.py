@@ -92,6 +92,7 @@ class After:
 
 
 Weigh = Callable[[Tensor], Tensor]
+Noised = Callable[[Tensor, Tensor], Tensor]  # (m,) values and deviations → what is released
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,7 @@ class PublicBound:
     def multiplier_left(self, multiplier: Tensor) -> Tensor:
         return multiplier
 
-    def follow(
-        self, norms: Tensor, mask: Tensor, normals: Callable[[], Tensor], lots: Tensor, active: Tensor
-    ) -> None:
+    def follow(self, norms: Tensor, mask: Tensor, release: Noised, lots: Tensor, active: Tensor) -> None:
         """Nothing is followed."""
 
     def state(self) -> dict[str, Tensor]:
@@ -208,10 +207,8 @@ class Clip(Protocol):
         """(m,) of a draw's noise multiplier, what is left for the sum after the clip's own release."""
         ...
 
-    def follow(
-        self, norms: Tensor, mask: Tensor, normals: Callable[[], Tensor], lots: Tensor, active: Tensor
-    ) -> None:
-        """Adapt to the norms of a draw by a release of the clip's own; `normals` draws (m,) standard normals for it."""
+    def follow(self, norms: Tensor, mask: Tensor, release: Noised, lots: Tensor, active: Tensor) -> None:
+        """Adapt to the norms of a draw by a release of its own: `release` puts noise on counts."""
         ...
 
     def state(self) -> dict[str, Tensor]: ...
@@ -452,13 +449,11 @@ class FollowedQuantile:
     def multiplier_left(self, multiplier: Tensor) -> Tensor:
         return (multiplier**-2 - (2 * self.count_noise) ** -2) ** -0.5
 
-    def follow(
-        self, norms: Tensor, mask: Tensor, normals: Callable[[], Tensor], lots: Tensor, active: Tensor
-    ) -> None:
+    def follow(self, norms: Tensor, mask: Tensor, release: Noised, lots: Tensor, active: Tensor) -> None:
         """C ← C · exp(−lr · (noised share of norms ≤ C − quantile))."""
-        norms, mask, noise = norms.cpu(), mask.cpu(), normals()
-        below = ((norms <= self.bounds[:, None]).to(noise.dtype) - 0.5) * mask
-        share = (below.sum(1) + self.count_noise * noise) / lots + 0.5
+        norms, mask = norms.cpu(), mask.cpu()
+        below = ((norms <= self.bounds[:, None]).double() - 0.5) * mask
+        share = release(below.sum(1), self.count_noise.expand(len(below))) / lots + 0.5
         step = torch.exp(-self.lr * (share.clamp(0, 1) - self.quantile))
         # Kept where float32 can say it: a bound that rounds to 0 or overflows would no longer clip.
         self.bounds = torch.where(active, self.bounds * step, self.bounds).clamp(LEAST_BOUND, MOST_BOUND)

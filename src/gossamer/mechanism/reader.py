@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.accounting.releases import CLIPPED_LOT, Event
-from gossamer.kernels.noise import Stream
+from gossamer.kernels.noise import RATIO, Stream
 from gossamer.kernels.persons import Persons
 from gossamer.mechanism.clipping import Clip, ClipStep, Weigh
 from gossamer.mechanism.noise.base import COUNT, RANDOM_LAYERS, Mechanism, Participation
@@ -209,7 +209,9 @@ class PrivateGradient:
             self.last_diagnostics = _diagnose(step, sums, norms, mask)
         if self._noise.adds:
             left = self._clip.multiplier_left(multiplier)
-            self._clip.follow(norms, mask, lambda: self._standard_normals(k), self._lots, active)
+            self._clip.follow(
+                norms, mask, lambda counts, scale: self._count(k, counts, scale), self._lots, active
+            )
             self._noise.add(
                 self._stream, self._index, k, sums, multiplier=left, bound=bound, active=active,
                 ready=self._take_ahead(k),
@@ -274,10 +276,11 @@ class PrivateGradient:
             releases.append((self._index[rows[own]], Event(draw=k, release=release)))
         self._book.write(releases)
 
-    def _standard_normals(self, k: int) -> Tensor:
-        noise = torch.zeros(len(self.nodes), 1)
-        self._stream.normal_rows(COUNT, self._index, k, noise, torch.ones(len(self.nodes)))
-        return noise[:, 0]
+    def _count(self, k: int, counts: Tensor, scale: Tensor) -> Tensor:
+        """(m,) the clip's own release in draw k."""
+        released = counts.double()[:, None].clone()
+        self._stream.whole_rows(COUNT, self._index, k, released, scale.double() / RATIO)
+        return released[:, 0]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must carry besides the algorithm's own state."""

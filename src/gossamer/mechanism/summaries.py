@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from gossamer.accounting.releases import Event, Gaussian, OneSided, Release, Unnoised
-from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.base import JUDGED, ROUND_UP, SUMMARY
+from gossamer.kernels.noise import RATIO, Stream
+from gossamer.mechanism.noise.base import JUDGED, SUMMARY
 from gossamer.mechanism.reader import Book, Records
 
 BLOCK = 4096  # records at a time in double precision
-GRID = 26  # bits of a deviation of the noise that a release has
 SHRINK = 1 - 2.0**-30  # rounding of a million additions leaves nobody outside of the ball
 
 
@@ -73,22 +72,11 @@ def private_totals(
 
 
 def noised(total: Tensor, stream: Stream, purpose: int, node: int, step: int, multiplier: float) -> Tensor:
-    """A total of sensitivity 1 and its noise, both as whole multiples of a public γ, added without rounding.
-
-    A sum of doubles and float32 noise would show the total in the digits below the noise's last. Here the total has
-    none: it is first rounded to γ, for which it is made smaller by γ √k, so that two totals still differ by 1 at most.
-    And the noise has digits far below γ: a second, 2⁻¹² as large, fills the gaps between the float32 numbers of the
-    first. So what leaves is the rounded value of a Gaussian around a whole multiple of γ.
-    """
-    if not multiplier:
-        return total
-    gamma = 2.0 ** (math.floor(math.log2(multiplier)) - GRID)
-    drawn = torch.empty(1, 2 * total.numel())
-    stream.normal_rows(purpose, [node], step, drawn, [multiplier * ROUND_UP])
-    coarse, fine = drawn[0].double().view(2, -1)
-    noise = torch.round((coarse + fine * 2.0**-12) / gamma)
-    room = max(0.0, 1 - gamma * math.sqrt(total.numel()))
-    return (torch.round(total * (room / gamma)) + noise) * gamma
+    """A total of sensitivity 1 with its noise, rounded to whole steps as a real number is."""
+    if multiplier:
+        total = total.clone()
+        stream.whole_rows(purpose, [node], step, total[None], multiplier / RATIO)
+    return total
 
 
 def unit_weights(records: Records, i: int) -> Tensor:

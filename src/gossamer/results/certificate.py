@@ -35,12 +35,10 @@ NOT_COVERED = (
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
     "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
     "Choosing hyper-parameters by looking at private records is not accounted for.",
+    "Rounding while a lot is summed up, which may move a sum by a little more than the clip, is not part of the proof.",
+    "Time and memory that a run takes are not protected.",
 )
 UNITS_OF = {RECORD: RECORD_LEVEL, PERSON: PERSON_LEVEL, NODE: NODE_LEVEL}
-ARITHMETIC = {
-    "float": "Floating-point rounding of the noise is not part of the proof.",
-    "lattice": "Float32 summation over a lot, before it is rounded to the lattice, is not part of the proof.",
-}
 NOT_PUBLIC = (
     "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 )
@@ -83,7 +81,7 @@ def planned_facts(o: Any, notes: Sequence[str] = ()) -> dict[str, Any]:
         "baseline": config.baseline,
         "weighting": config.weighting,
         "notes": [*plan.notes, *notes],
-        "not_covered": not_covered(plan.unit, config.privacy.noise.arithmetic),
+        "not_covered": not_covered(plan.unit),
         "public_constants": [
             {"node": i, "records": node.records, "rate": node.rate, "lot": node.lot, "weight": node.weight}
             for i, node in enumerate(plan.nodes)
@@ -288,9 +286,9 @@ def of_its_own(c: Mapping[str, Any]) -> dict[str, Any]:
     return {**c, "epsilon_proven": proven, "epsilon_claimed": claimed, "not_proven_because": because}
 
 
-def not_covered(unit: str, arithmetic: str) -> list[str]:
+def not_covered(unit: str) -> list[str]:
     """Return what a certificate about this unit does not promise."""
-    return [UNITS_OF[kind_of(unit)], *NOT_COVERED, ARITHMETIC[arithmetic]]
+    return [UNITS_OF[kind_of(unit)], *NOT_COVERED]
 
 
 def planned_parts(o: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class RunDisplay:
             TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self.console
         )
         self._task = self._progress.add_task(name, total=rounds)
-        self._table = Table("round", "accuracy min / mean / max", "consensus", "proven ε", "sent", box=None)
+        self._table = Table(box=None)
         self._live: Live | None = None
         self._explained = False
         self._terminal = self.console.is_terminal and not hidden
@@ -85,7 +85,10 @@ class RunDisplay:
     def metrics(self, row: dict[str, Any]) -> None:
         row = judged(row)
         if self._live:
-            self._table.add_row(*_cells(row).values())
+            cells = _cells(row)
+            for name in () if self._table.columns else cells:
+                self._table.add_column(name)
+            self._table.add_row(*cells.values())
             return
         if not self._explained:
             legend = ROW_LEGEND.format(over_nodes(row, headline(row) or ""))

@@ -82,11 +82,11 @@ def agreed(group: Group, action: Callable[[], T], *, here: bool = True) -> Any:
     try:
         result = action() if here else None
     except UserError as error:
-        problem = str(error)
+        problem = error
     shared = None if problem is None else f"{group.name} failed: its own terminal says why."
-    failures = group.join([shared if group.spread else problem])
+    failures = group.join([shared if group.spread or problem is None else str(problem)])
     if problem is not None:
-        raise UserError(problem)
+        raise problem
     for sentence in failures:
         if sentence is not None:
             raise UserError(sentence)

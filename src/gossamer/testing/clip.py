@@ -101,7 +101,7 @@ def _follow(name: str, clip: ClipKind, made: Clip, k: int, lots: Tensor) -> None
     before = made.at(k, NODES).reference.clone()
     norms = torch.rand(NODES, int(LOT), generator=torch.Generator().manual_seed(k)) * 10.0 ** (k - 4)
     active = torch.ones(NODES, dtype=torch.bool)
-    made.follow(norms, torch.ones_like(norms, dtype=torch.bool), lambda: torch.zeros(NODES), lots, active)
+    made.follow(norms, torch.ones_like(norms, dtype=torch.bool), lambda counts, scale: counts, lots, active)
     if not clip.follows_records and not torch.equal(before, made.at(k, NODES).reference):
         raise AssertionError(
             f"{name} moves its bound by the records' norms, and follows_records is not set: that is a release of its "

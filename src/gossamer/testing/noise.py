@@ -35,7 +35,7 @@ def check_noise(noise: NoiseKind, *, end: float = math.inf) -> None:
     name, among = type(noise).__name__, noise.among(NODES)
     for multiplier, bound in ((1.0, 1.0), (4.0, 0.5)):
         levels = Levels(torch.full((NODES,), multiplier, dtype=torch.float64), Constant(1.0))
-        made = among.make(levels, np.full(NODES, end), "float").agree(
+        made = among.make(levels, np.full(NODES, end)).agree(
             range(NODES), lambda texts: texts, "check", seeded=True
         )
         stated = _stated(name, among, made, multiplier, bound, end)

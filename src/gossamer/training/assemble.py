@@ -144,9 +144,7 @@ def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
         dataset=dataset,
         records=_records(dataset, rows, [len(own) for own in hosted.rows], device, hosted.persons, mean=mean),
         sampler=sampler,
-        noise=privacy.noise.make(
-            levels, np.array([node.end for node in plans]), config.privacy.noise.arithmetic
-        ),
+        noise=privacy.noise.make(levels, np.array([node.end for node in plans])),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
         test=_test(dataset, device),
         rows=rows,

@@ -32,7 +32,7 @@ _CLOSE = 1e-3  # relative: figures of pairs are rounded up by less
 
 
 def verify(path: Path, public_key: str | None = None) -> list[str]:
-    """What was checked, in sentences; one that something is wrong is raised.
+    """Return one sentence per check; raise a UserError where a check fails.
 
     A run directory is checked as a whole. A certificate alone can only be as good as who signed it.
     """

@@ -9,24 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.mechanism import levels, noise_of
+from tests.support.mechanism import noise_of
 
 from gossamer.accounting import releases
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Geometric
 from gossamer.mechanism.noise import Levels, Participation
-from gossamer.mechanism.noise.base import COINS, COUNT, LATTICE, NOISE, SAMPLING, Silent
-from gossamer.mechanism.noise.gaussian import Gaussian, GaussianNoise
+from gossamer.mechanism.noise.base import COINS, COUNT, MASK, NOISE, SAMPLING, Silent
+from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.schedules import OwnNorm
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian, TruncatedGeneralised, TruncatedLaplace
 
 M, D = 3, 40
 PART = Participation("poisson", 0.25, "replace-one", 2)
-CORRELATION = torch.tensor([[1.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 1.0]], dtype=torch.float64)
 MADE: dict[str, Any] = {
     "gaussian": noise_of(1.5, M, Gaussian()),
-    "correlated": GaussianNoise(levels(1.5, M), CORRELATION),
-    "lattice": noise_of(1.5, M, Gaussian(), arithmetic="lattice"),
     "own-norm": noise_of(1.5, M, OwnNorm()),
     "none": noise_of(0.0, M, Silent()),
     "laplace": noise_of(1.5, M, Laplace()),
@@ -45,7 +42,7 @@ def add(noise: Any, active: torch.Tensor, k: int = 0, nodes: range = range(M)) -
 
 
 def test_no_two_uses_of_the_stream_share_a_purpose() -> None:
-    assert len({NOISE, SAMPLING, COUNT, LATTICE, COINS}) == 5
+    assert len({NOISE, SAMPLING, COUNT, MASK, COINS}) == 5
 
 
 def test_levels_are_a_factor_of_each_node_times_a_shape_of_the_draw() -> None:

@@ -27,7 +27,7 @@ def test_a_family_is_what_it_says_of_its_releases(name: str) -> None:
     assert getattr(release, "bound", math.inf) == pytest.approx(2.0 * end)
     assert noise.without_proof is None
     assert noise.among(7).release(2.0, 0.5, 10, PART, end) == release
-    made = noise.make(levels(4.0, 2), np.full(2, end), "float")
+    made = noise.make(levels(4.0, 2), np.full(2, end))
     assert made.release(1, 4.0, 0.5, 10, PART, enforced=True) == release
 
 

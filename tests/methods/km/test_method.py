@@ -141,7 +141,6 @@ def test_sound_mode_sends_what_it_evaluates_the_operator_at(tmp_path: Path) -> N
         ({"algorithm__resolvent": "node"}, "'record'"),
         ({"privacy__noise__family": {"kind": "cauchy"}}, "privacy.noise.family"),
         ({"privacy__noise__family": {"kind": "truncated-generalised", "shape": 0.5}}, "shape"),
-        ({"privacy__noise__family": {"kind": "laplace"}, "privacy__noise__arithmetic": "lattice"}, "lattice"),
         ({"mode": "paper", "privacy__epsilon": 3.0}, "ε ≤ 1"),
         ({"data__positive": 1}, "data.positive"),
     ],

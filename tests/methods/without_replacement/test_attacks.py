@@ -76,8 +76,18 @@ class Watched:
         x, signs = inner._opened()
         direct = inner._lr * slope(public, x[i], signs[i], 10.0)
         waited = self.steps.get(i, torch.zeros_like(direct))
-        self.told.append((i, inner._noises[i].double() - direct - waited))
-        return inner.write(i, public, chosen)
+        noises, noised = [], inner._noised
+
+        def watched(purpose: int, i: int, rows: Tensor, scales: Tensor) -> Tensor:
+            released = noised(purpose, i, rows, scales)
+            noises.append(released.double() - rows.double())
+            return released
+
+        inner._noised = watched  # type: ignore[method-assign]
+        written = inner.write(i, public, chosen)
+        inner._noised = noised  # type: ignore[method-assign]
+        self.told.append((i, noises[0] - direct - waited))
+        return written
 
     def step_locally(self, chosen: Tensor) -> None:
         inner = self._inner

@@ -127,7 +127,6 @@ REFUSALS: list[tuple[Changes, str, Changes]] = [
         "privacy.noise.family.kind = 'laplace' does not fit",
         {"privacy.noise.family": {"kind": "gaussian"}},
     ),
-    ({"privacy.noise.arithmetic": "lattice"}, "use 'float'", {"privacy.noise.arithmetic": "float"}),
     ({"weighting": "size"}, "weighting = 'size' does not fit", {"weighting": "uniform"}),
     (POISSON, "may take a record twice between two writes, which Lemma 4 does not cover", {}),
     (

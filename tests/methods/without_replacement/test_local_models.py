@@ -15,6 +15,7 @@ from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
 from gossamer.kernels.noise import Stream
+from gossamer.mechanism.noise.base import COUNT
 from gossamer.mechanism.reader import Records
 from gossamer.mechanism.sampling import OnePassSampler, PoissonSampler
 from gossamer.methods.without_replacement.local_models import (
@@ -265,7 +266,9 @@ def test_the_released_loss_takes_its_share_of_the_budget() -> None:
         models, _ = make(x, y, 1, classes=classes, multiplier=z, view=ReleasedView(share), seed=seed)
         models.open(0, 0.1)
         models.prepare(write)
-        found.append(models._loss_noises.clone())
+        found.append(
+            models._noised(COUNT, 0, torch.zeros(classes, 1), models._loss_scales[0].expand(classes))
+        )
     expected = z * math.sqrt(classes) / math.sqrt(share) * (2.0 / 2 / 4)
     assert float(torch.cat(found).std()) == pytest.approx(
         expected, rel=0.08

@@ -26,8 +26,7 @@ from gossamer.mechanism.clipping import Schedule
 from gossamer.options.registry import Registry
 
 # Purpose fields of the stream: no two uses ever share a counter.
-NOISE, SAMPLING, COUNT, LATTICE, COINS, MASK, SUMMARY, JUDGED, RANDOM_LAYERS = range(9)
-ROUND_UP = 1 + 2**-20  # float32 noise is scaled up by this: never less of it than the ledger says
+NOISE, SAMPLING, COUNT, COINS, MASK, SUMMARY, JUDGED, RANDOM_LAYERS = range(8)
 
 Floats = NDArray[np.float64]
 
@@ -198,7 +197,7 @@ class NoiseKind(Protocol):
 
     @property
     def header(self) -> dict[str, Any]:
-        """What the first line of a ledger must say for its releases to be priced by it alone."""
+        """What the first line of a ledger says of the noise: σ over the public step, and what its price needs."""
         ...
 
     @property
@@ -216,7 +215,7 @@ class NoiseKind(Protocol):
         """The same in a run of so many nodes: what noise correlated over nodes hides depends on their number."""
         ...
 
-    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
         """`ends` (m,) are where each node's noise ends, in units of its scale."""
         ...
 
@@ -349,7 +348,7 @@ class Silent(KindDefaults):
     ) -> Release:
         return releases.Unnoised(sensitivity=sensitivity, **part.common)
 
-    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
         return SilentNoise(levels)
 
 

@@ -5,6 +5,10 @@ standard normals times the same scale. Over nodes that is a covariance of I + r 
 Laplacian of the graph of secrets; what of it hides a record, and from whom, is in `accounting.secrets`. Masks cancel in
 the mean of what the nodes divide their sums by, so the scale of each node must go with its divisor: the plan sees to
 that, and the proof does not need it.
+
+A sum and its own noise are rounded to whole steps, and so is every mask; then they are added as integers, so masks
+cancel to the last bit. The integers' joint law is that of the continuous sums and masks, rounded at random, up to
+exp(−π² 64²) (docs/privacy.md): post-processing, which costs nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -32,7 +35,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import (
     MASK,
-    ROUND_UP,
+    NOISE,
     Floats,
     KindDefaults,
     Levels,
@@ -41,7 +44,6 @@ from gossamer.mechanism.noise.base import (
     Participation,
     families,
 )
-from gossamer.mechanism.noise.gaussian import normals
 
 Join = Callable[
     [list[str]], list[str]
@@ -75,6 +77,7 @@ def _stream(own: dict[int, X25519PrivateKey], public: Sequence[str], i: int, j: 
 
 
 BATCH = 16  # masks that are drawn at a time
+RATIO = 64.0  # own noise over a step: coarser than without masks, which are larger
 KEY = "privacy.noise.family"
 
 
@@ -153,7 +156,7 @@ class Pairwise(_Pairwise):
     ) -> Release:
         raise ValueError("what pairwise noise hides depends on the number of nodes: see `among`")
 
-    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
         raise ValueError("what pairwise noise hides depends on the number of nodes: see `among`")
 
 
@@ -178,9 +181,10 @@ class PairwiseAmong(_Pairwise):
 
     @property
     def header(self) -> dict[str, Any]:
-        """A graph that does not follow from the number of nodes, edge by edge."""
+        """The step, and a graph that does not follow from the number of nodes, edge by edge."""
         listed = self.secrets.listed
-        return {"secrets": [list(edge) for edge in listed]} if listed else {}
+        graph = {"secrets": [list(edge) for edge in listed]} if listed else {}
+        return {"steps_per_sigma": RATIO, **graph}
 
     @property
     def all_alike(self) -> bool:
@@ -203,7 +207,7 @@ class PairwiseAmong(_Pairwise):
             **part.common,
         )
 
-    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
         return PairwiseNoise(levels, self)
 
 
@@ -245,21 +249,24 @@ class PairwiseNoise:
         return replace(self, pairs=pair_streams(nodes, self.of.secrets, join, context))
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
-        drawn = normals(stream, nodes, k, dimension)
+        """Return the masks (m, d) in steps."""
         listed = self.pairs or stream.is_seeded or self.of.secrets.edges is not None
-        if not self.by_pairs and (self.copies > 1 or not listed):
-            return self._together(drawn)
-        self._add_masks(stream, self._hosted(nodes), k, drawn)
-        return drawn
+        if not self.by_pairs and not listed:
+            return self._together(stream, nodes, k, dimension)
+        return self._masks(stream, nodes, k, dimension)
 
     def known_to(
         self, members: Collection[int], stream: Stream, nodes: Indices, k: int, dimension: int
     ) -> Tensor:
-        """What of the noise drawn `by_pairs` these nodes know: all of their own, and of others the masks they share."""
-        known = torch.zeros(len(np.atleast_1d(nodes)), dimension)
+        """Return what of the noise drawn `by_pairs` these nodes know, in units of a node's own noise.
+
+        All of their own, and of others' the masks they share.
+        """
+        known = self._masks(stream, nodes, k, dimension, members).div_(RATIO).float()
         rows = np.flatnonzero(np.isin(np.atleast_1d(nodes) // self.copies, list(members)))
-        known[rows] = normals(stream, np.atleast_1d(nodes)[rows], k, dimension)
-        self._add_masks(stream, self._hosted(nodes), k, known, members)
+        own = known[rows]
+        stream.normal_rows(NOISE, np.atleast_1d(nodes)[rows], k, own, 1.0, accumulate=True)
+        known[rows] = own
         return known
 
     def add(
@@ -275,70 +282,72 @@ class PairwiseNoise:
         ready: Tensor | None = None,
     ) -> None:
         """A node without budget sends noise and masks without a sum: left out, its masks would stay in the mean."""
-        noise = ready if ready is not None else self.ahead(stream, nodes, k, sums.shape[1])
-        assert noise is not None
-        scale = ROUND_UP * multiplier * bound.cpu()
-        sums += noise.mul_(scale.to(noise)[:, None]).to(sums)
+        masks = ready if ready is not None else self.ahead(stream, nodes, k, sums.shape[1])
+        assert masks is not None
+        units = (multiplier * bound.cpu()).double() / RATIO
+        whole = sums.double().cpu()
+        stream.whole_rows(NOISE, nodes, k, whole, units, RATIO, count=True)
+        # Only the sum of both integers may be seen: a float of either by itself would tell them apart.
+        sums.copy_(whole.add_(masks).mul_(units[:, None]))
 
     def repeated(self, times: int) -> Self:
         return replace(self, levels=self.levels.repeated(times), copies=self.copies * times)
 
-    def _together(self, drawn: Tensor) -> Tensor:
-        """Independent normals of all nodes → normals of covariance I + r L. In place where every pair has a secret.
+    def _together(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor:
+        """Masks of all nodes at once where every pair has a secret: M − mean(M), M independent, of variance r n.
 
-        There I + r L = (1 + r n)(I − J) + J, J the mean over nodes, and its root is √(1 + r n) (I − J) + J.
+        The remainder of the mean is taken off the first nodes, so that the masks add up to 0.
         """
-        n, secrets = self.of.secrets.nodes, self.of.secrets
-        if len(drawn) != n * self.copies:
+        n = self.of.secrets.nodes
+        if np.size(nodes) != n * self.copies:
             raise ValueError(
-                f"{len(drawn)} of {n} nodes are here, and no secrets were agreed on with the others"
+                f"{np.size(nodes)} of {n} nodes are here, and no secrets were agreed on with the others"
             )
-        if secrets.edges is not None:
-            return (self._root.to(drawn) @ drawn.view(n, -1)).view_as(drawn)
-        stretch = math.sqrt(1 + self.of.ratio * n)
-        rows = drawn.view(n, self.copies, -1)
-        mean = rows.mean(0)
-        rows.mul_(stretch).add_(mean.mul_(1 - stretch))
-        return drawn
-
-    @cached_property
-    def _root(self) -> Tensor:
-        values, vectors = np.linalg.eigh(self.of.secrets.covariance(self.of.ratio))
-        return torch.from_numpy((vectors * np.sqrt(values)) @ vectors.T)
+        masks = torch.zeros(n * self.copies, dimension, dtype=torch.float64)
+        stream.whole_rows(MASK, nodes, k, masks, 1.0, RATIO * math.sqrt(self.of.ratio * n))
+        rows = masks.view(n, self.copies, -1)
+        total = rows.sum(0)
+        share = torch.floor(total / n)
+        rest = total - n * share
+        rows.sub_(share)
+        for i in range(n):
+            rows[i].sub_((rest > i).double())
+        return masks
 
     def _hosted(self, nodes: Indices) -> list[int]:
         """The nodes that these rows are of: `copies` rows each, side by side."""
         hosted: list[int] = (np.atleast_1d(nodes)[:: self.copies] // self.copies).tolist()
         return hosted
 
-    def _add_masks(
-        self, stream: Stream, nodes: list[int], k: int, noise: Tensor, of: Collection[int] | None = None
-    ) -> None:
-        """Pair after pair in one order, so that a node's sum is the same to the last bit wherever it is hosted.
-
-        All pairs, or those that one `of` these nodes shares.
-        """
-        place, size = {node: row for row, node in enumerate(nodes)}, math.sqrt(self.of.ratio)
+    def _masks(
+        self, stream: Stream, nodes: Indices, k: int, dimension: int, of: Collection[int] | None = None
+    ) -> Tensor:
+        """Pair by pair, in steps; of all pairs, or of those that one `of` these nodes shares."""
+        hosted = self._hosted(nodes)
+        place = {node: row for row, node in enumerate(hosted)}
         here = [
             (p, i, j)
             for p, (i, j) in enumerate(self.of.secrets.pairs())
             if (i in place or j in place) and (of is None or i in of or j in of)
         ]
-        rows = noise.view(len(nodes), self.copies, -1)
-        masks = torch.empty(min(BATCH, len(here)), *rows.shape[1:])
+        total = torch.zeros(len(hosted) * self.copies, dimension, dtype=torch.float64)
+        rows = total.view(len(hosted), self.copies, -1)
         for first in range(0, len(here), BATCH):
             batch = here[first : first + BATCH]
-            self._draw_masks(stream, batch, k, masks[: len(batch)])
-            for mask, (_, i, j) in zip(masks, batch, strict=False):
-                for node, sign in ((i, size), (j, -size)):
+            for mask, (_, i, j) in zip(self._draw(stream, batch, k, dimension), batch, strict=True):
+                for node, sign in ((i, 1), (j, -1)):
                     if node in place:
                         rows[place[node]].add_(mask, alpha=sign)
+        return total
 
-    def _draw_masks(self, stream: Stream, batch: list[tuple[int, int, int]], k: int, masks: Tensor) -> None:
+    def _draw(self, stream: Stream, batch: list[tuple[int, int, int]], k: int, dimension: int) -> Tensor:
         """(pairs, copies, d)."""
+        masks = torch.zeros(len(batch), self.copies, dimension, dtype=torch.float64)
+        ratio = RATIO * math.sqrt(self.of.ratio)
         if not self.pairs:
             numbers = [p * self.copies + copy for p, _, _ in batch for copy in range(self.copies)]
-            stream.normal_rows(MASK, numbers, k, masks.view(len(numbers), -1), 1.0)
-            return
+            stream.whole_rows(MASK, numbers, k, masks.view(len(numbers), -1), 1.0, ratio)
+            return masks
         for mask, (_, i, j) in zip(masks, batch, strict=True):
-            self.pairs[i, j].normal(MASK, 0, k, mask[0], 1.0)
+            self.pairs[i, j].whole_rows(MASK, [0], k, mask, 1.0, ratio)
+        return masks

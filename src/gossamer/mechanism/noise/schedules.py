@@ -10,9 +10,9 @@ from torch import Tensor
 
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
-from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.clipping import Constant, Geometric, Quotient, Schedule, Stretches
 from gossamer.mechanism.noise.base import (
+    NOISE,
     Floats,
     KindDefaults,
     Levels,
@@ -23,7 +23,6 @@ from gossamer.mechanism.noise.base import (
     ScaledNoise,
     Silent,
 )
-from gossamer.mechanism.noise.gaussian import add_normals, normals
 from gossamer.options import types
 from gossamer.options.registry import Registry
 
@@ -42,7 +41,7 @@ class OwnNorm(KindDefaults):
     ) -> Release:
         return releases.OwnNormGaussian(sigma=sigma, sensitivity=sensitivity, **part.common)
 
-    def make(self, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
         return OwnNormNoise(levels)
 
 
@@ -58,11 +57,8 @@ class OwnNormNoise(ScaledNoise):
         """σ in units of the norm: that is all that is known of it."""
         return releases.OwnNormGaussian(sigma=sigma, sensitivity=limit, **part.common)
 
-    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
-        return normals(stream, nodes, k, dimension)
-
     def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
-        add_normals(*at, sums, scale, ready)
+        at.stream.normal_rows(NOISE, at.nodes, at.draw, sums, scale, accumulate=True)
 
 
 class NoiseSchedule(Protocol):

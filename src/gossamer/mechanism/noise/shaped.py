@@ -1,7 +1,8 @@
 """Noises other than the Gaussian: density ∝ exp(−(|z|/s)^b), truncated or not, each coordinate by itself.
 
 Laplace is b = 1, the truncated Gaussian b = 2 with s = √2 σ. Drawn by inversion from 63 bits, the smallest of which
-reach a tail of 10⁻¹⁹.
+reach a tail of 10⁻¹⁹, in double precision, and rounded to whole steps; unlike the Gaussian's, the rounding is not
+checked against the error of that arithmetic.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from torch import Tensor
 
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Release
+from gossamer.kernels.noise import RATIO
 from gossamer.mechanism.noise.base import (
     NOISE,
-    ROUND_UP,
     Floats,
     KindDefaults,
     Levels,
@@ -49,7 +50,7 @@ class _Shaped(KindDefaults):
     def exponent(self) -> float:
         return 1.0
 
-    def make(self: NoiseKind, levels: Levels, ends: Floats, arithmetic: str) -> Mechanism:
+    def make(self: NoiseKind, levels: Levels, ends: Floats) -> Mechanism:
         return ShapedNoise(levels, self, ends)
 
 
@@ -149,8 +150,10 @@ class ShapedNoise(ScaledNoise):
     def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
         bits = at.stream.uniform_bits_rows(NOISE, at.nodes, at.draw, sums.shape[1])
         noise = magnitude(self.noise, self.ends[:, None], _uniform(bits)) * _sign(bits)
-        scaled = noise * ROUND_UP * scale.double().cpu().numpy()[:, None]
-        sums += torch.from_numpy(scaled).to(sums)
+        step = torch.where(scale > 0, scale.double(), 1.0).cpu()[:, None] / RATIO
+        drawn = torch.from_numpy(noise) * torch.where(scale > 0, RATIO, 0.0)[:, None]
+        whole = torch.round(sums.double().cpu() / step + drawn)
+        sums.copy_(torch.where(scale[:, None] > 0, whole * step, sums.double().cpu()))
 
     def repeated(self, times: int) -> Self:
         return replace(self, levels=self.levels.repeated(times), ends=np.repeat(self.ends, times))

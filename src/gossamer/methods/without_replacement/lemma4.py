@@ -108,7 +108,7 @@ def judged_local(config: RunConfig) -> str | None:
 
 
 # What a shared model needs: a node that writes fetches the model from the last writer, so everyone must reach everyone;
-# it is convex; and its reader has no other arithmetic, device or schedule.
+# it is convex; and its reader has no other device or schedule.
 _NEEDED: dict[str, tuple[Any, ...]] = {
     "model.kind": ("one-vs-all",),
     "topology.kind": ("complete",),
@@ -116,7 +116,6 @@ _NEEDED: dict[str, tuple[Any, ...]] = {
     "device": ("cpu",),
     "weighting": ("uniform",),
     "privacy.noise.schedule.kind": ("constant", "none"),
-    "privacy.noise.arithmetic": ("float",),
 }
 
 

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Event, Release
-from gossamer.kernels.noise import Stream
-from gossamer.mechanism.noise.base import COUNT, NOISE, ROUND_UP, Mechanism, Participation
+from gossamer.kernels.noise import RATIO, Stream
+from gossamer.mechanism.noise.base import COUNT, NOISE, Mechanism, Participation
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.sampling import Sampler
@@ -132,8 +133,8 @@ class LocalModels:
         self._turn, self._lr = -1, 0.0
         self._divisors = self._lots.tolist()
         self._left = torch.zeros(m, classes, d)  # the public model as each node left it
-        self._noises = torch.zeros(m, classes, d)
-        self._loss_noises = torch.zeros(m, classes)
+        self._scales = torch.zeros(m, classes, dtype=torch.float64)  # of the noise on what a turn writes
+        self._loss_scales = torch.zeros(m, dtype=torch.float64)
         self.draws = 0
         self.last_diagnostics = None
 
@@ -161,7 +162,7 @@ class LocalModels:
         return self._allowance > self._turn
 
     def prepare(self, chosen: Tensor) -> None:
-        """Before the writes of the turn: their events, and the noise of all nodes at once.
+        """Before the writes of the turn: their events, and how much noise each gets.
 
         Only the chain of writes is one after the other: all that can be done beside it is done here and in
         `step_locally`.
@@ -185,15 +186,19 @@ class LocalModels:
         if not self._noise.adds or not bool(chosen.any()):
             return
         # Of a write at multiplier z the model takes 1 − share, the released loss the rest: together one release at z.
-        whole = ROUND_UP * multiplier * math.sqrt(each.shape[1])
-        unit = torch.ones(len(self.nodes), dtype=torch.float64)
-        self._stream.normal_rows(NOISE, self.nodes, self._turn, self._noises.flatten(1), unit)
-        scale = whole[:, None] / math.sqrt(1 - self._view.loss_share) * each
-        self._noises *= scale.to(self._noises)[..., None]
+        whole = multiplier * math.sqrt(each.shape[1])
+        self._scales = whole[:, None] / math.sqrt(1 - self._view.loss_share) * each
         if self._view.loss_share:
-            self._stream.normal_rows(COUNT, self.nodes, self._turn, self._loss_noises, unit)
-            scale = (whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots)[:, None]
-            self._loss_noises *= scale.to(self._loss_noises)
+            self._loss_scales = whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots
+
+    def _noised(self, purpose: int, i: int, rows: Tensor, scales: Tensor) -> Tensor:
+        """Node i's release of rows (C, k), one for each class, with noise of these deviations."""
+        if self._noise.adds:
+            classes = len(rows)
+            addresses = self.nodes[i] * classes + np.arange(classes)
+            rows = rows.clone()
+            self._stream.whole_rows(purpose, addresses, self._turn, rows, scales / RATIO)
+        return rows
 
     def write(self, i: int, public: Tensor, chosen: Tensor) -> Tensor:
         """The only release: hosted node i writes its chosen classes (C,) of the public model (C, d).
@@ -207,7 +212,7 @@ class LocalModels:
         margins = signs * (x @ public.mT)
         slope = self._decay * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
         start = (public + self.local[i]) / 2 if self._average else public
-        new = self._project(start - self._lr * slope + self._noises[i])
+        new = self._project(self._noised(NOISE, i, start - self._lr * slope, self._scales[i]))
         if self._view.loss_share:
             self._release_loss(i, margins, signs, chosen)
         self._left[i] = torch.where(chosen[:, None], new, public)
@@ -260,7 +265,8 @@ class LocalModels:
         """Mean loss of the fetched model on the lot, each record's cut to [0, 2] and counted from the middle."""
         losses = torch.nn.functional.softplus(-margins).clamp_max(LOSS_RANGE) - LOSS_RANGE / 2
         mean = (losses * (signs != 0)).sum(0) / self._divisors[i] + LOSS_RANGE / 2
-        noised = (mean + self._loss_noises[i]).clamp(0, LOSS_RANGE)
+        scales = self._loss_scales[i].expand(len(mean))
+        noised = self._noised(COUNT, i, mean[:, None], scales)[:, 0].clamp(0, LOSS_RANGE)
         self.released_loss = torch.where(chosen, noised, self.released_loss)
 
     def _closing(self) -> Tensor:
