@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import FrameType, TracebackType
@@ -82,7 +83,7 @@ class Ranks:
         self.spread = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) < self.size
         self.machine = os.environ.get("GROUP_RANK") or (f"of rank {rank}" if self.spread else "0")
         self.watch = Watch(store, rank, self.blocks, timeout)
-        self._messages = 0
+        self._messages = Counter[int]()
         self._sigterm = SigtermHandler(self.watch)
 
     def __enter__(self) -> Ranks:
@@ -153,9 +154,11 @@ class Ranks:
         self, send: Messages, receive: Messages, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
         """Start all messages, do `meanwhile`, then wait until all have left and arrived."""
-        tag, self._messages = self._messages % (1 << 30), self._messages + 1
-        starts = [dist.P2POp(dist.irecv, tensor, rank, tag=tag) for rank, tensor in receive]
-        starts += [dist.P2POp(dist.isend, tensor, rank, tag=tag) for rank, tensor in send]
+        # Counted for each pair of ranks: the token of a shared model passes between two, and the others take no part.
+        self._messages.update({rank for rank, _ in (*receive, *send)})
+        tag = {rank: count % (1 << 30) for rank, count in self._messages.items()}
+        starts = [dist.P2POp(dist.irecv, tensor, rank, tag=tag[rank]) for rank, tensor in receive]
+        starts += [dist.P2POp(dist.isend, tensor, rank, tag=tag[rank]) for rank, tensor in send]
         with self.watch.waiting():
             pending = dist.batch_isend_irecv(starts) if starts else []
         meanwhile()
