@@ -99,7 +99,7 @@ def replay_in_simulator(peers: Peers) -> float:
     found = peers.models()
     again = np.stack([x[name] / w[name] for name in peers.names])
     error = float(np.abs(again - found).max() / np.abs(found).max())
-    assert error < 1e-4
+    assert error < 5e-4  # float32 messages, added up in another order
     return error
 
 
