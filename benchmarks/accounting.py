@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from gossamer.accounting.calibrate import common_factor
+from gossamer.accounting.calibrate import Target, common_factor
 from gossamer.accounting.claimed import initial_budget, schedule
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
@@ -57,14 +57,8 @@ def ours(kinds: list[Gaussian], tolerance: float) -> str:
 
 
 def calibration(kinds: list[Gaussian]) -> str:
-    factor = common_factor(
-        [kind.sigma for kind in kinds],
-        sampling="poisson",
-        rate=RATE,
-        adjacency="add-remove",
-        epsilon=CLAIM,
-        delta=DELTA,
-    )
+    target = Target(epsilon=CLAIM, delta=DELTA, adjacency="add-remove")
+    factor = common_factor([kind.sigma for kind in kinds], target, sampling="poisson", rate=RATE)
     found = proven(collate([kind.scaled(factor) for kind in kinds]), DELTA, "add-remove")
     return f"σ × {factor:.4f}, then ε ≤ {found.epsilon:.4f}"
 

@@ -11,7 +11,7 @@ import math
 import sys
 from pathlib import Path
 
-from gossamer.accounting.calibrate import least_scale
+from gossamer.accounting.calibrate import Target, least_scale
 from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.releases import TruncatedGaussian
@@ -38,7 +38,7 @@ def needed(cut: float) -> float:
         )
         return [one] * RELEASES
 
-    sigma = least_scale(run, adjacency="add-remove", epsilon=EPSILON, delta=DELTA)
+    sigma = least_scale(run, Target(epsilon=EPSILON, delta=DELTA, adjacency="add-remove"))
     return math.sqrt(variance(density("truncated-gaussian", 2.0, sigma, cut * sigma)))
 
 

@@ -11,8 +11,8 @@ from pydantic import Field
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
+from gossamer.config.recipes import read_toml
 from gossamer.errors import UserError
-from gossamer.options.toml import read_toml
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.rundir import write_atomically
 from gossamer.studies.compare.batch import run_rows

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammainc, gammaln
 
-from gossamer.accounting.calibrate import least_scale, truncated_share
+from gossamer.accounting.calibrate import Target, least_scale, truncated_share
 from gossamer.accounting.claimed import KM_FAMILIES, KM_FLAGS, km_noise
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import KINDS, Release, release
@@ -94,7 +94,7 @@ def proven_std(
     def run(sigma: float) -> list[Release]:
         return [_release(kind, shape, sigma, far * sigma, dimension, adjacency)] * releases
 
-    sigma = least_scale(run, adjacency=adjacency, epsilon=epsilon, delta=delta)
+    sigma = least_scale(run, Target(epsilon=epsilon, delta=delta, adjacency=adjacency))
     return math.sqrt(variance(density(kind, shape, sigma, far * sigma)))
 
 

@@ -16,7 +16,7 @@ def test_words_are_completed() -> None:
 
 
 def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments.show_version(False)
+    cli.show_version(False)
     with pytest.raises(typer.Exit):
-        arguments.show_version(True)
+        cli.show_version(True)
     assert capsys.readouterr().out == f"gossamer {gossamer.__version__}\n"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gossamer.auditing.api import audit
     from gossamer.data.own import Data
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
+    from gossamer.models.lora import lora, merge_lora
     from gossamer.options.plugins import plugin
     from gossamer.results.report import report
     from gossamer.studies.compare.command import compare
@@ -35,6 +36,8 @@ __all__ = [
     "audit",
     "compare",
     "load",
+    "lora",
+    "merge_lora",
     "plan",
     "plugin",
     "report",
@@ -52,6 +55,8 @@ _HOMES = {
     "audit": "gossamer.auditing.api",
     "compare": "gossamer.studies.compare.command",
     "load": "gossamer.training.load",
+    "lora": "gossamer.models.lora",
+    "merge_lora": "gossamer.models.lora",
     "plan": "gossamer.training.api",
     "plugin": "gossamer.options.plugins",
     "report": "gossamer.results.report",

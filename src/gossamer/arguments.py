@@ -31,14 +31,6 @@ Set = Annotated[
 ]
 
 
-def show_version(wanted: bool) -> None:
-    if wanted:
-        from gossamer import __version__
-
-        typer.echo(f"gossamer {__version__}")
-        raise typer.Exit
-
-
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
@@ -54,9 +46,6 @@ Recipes = Annotated[list[str], typer.Argument(help="Recipes' names or TOML files
 RecipeOrRun = Annotated[
     str,
     typer.Argument(help="A recipe's name, a TOML file, or a finished run's folder.", autocompletion=_recipes),
-]
-Version = Annotated[
-    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Its number, and exit.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="End with one JSON object on the last line.")]
 DataDir = Annotated[
@@ -74,3 +63,8 @@ Engine = Annotated[
         help="Where runs are carried out: here, or at a Dask scheduler's workers.",
     ),
 ]
+Over = Annotated[
+    list[str] | None,
+    typer.Option("--over", metavar="KEY=V1,V2", help="Run with each of these values; may be repeated."),
+]
+StudyFolder = Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")]

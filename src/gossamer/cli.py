@@ -18,13 +18,14 @@ from gossamer.arguments import (
     Force,
     Jobs,
     Json,
+    Over,
     Plugins,
     Recipe,
     RecipeOrRun,
     Recipes,
     Set,
     SomeRecipe,
-    Version,
+    StudyFolder,
 )
 from gossamer.consortium.commands import peer_app, pki_app, relay, study_app
 from gossamer.errors import StoppedError, UserError
@@ -45,8 +46,21 @@ app.add_typer(peer_app, name="peer")
 app.command()(relay)
 
 
+def show_version(wanted: bool) -> None:
+    if wanted:
+        from gossamer import __version__
+
+        typer.echo(f"gossamer {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(version: Version = False, plugins: Plugins = None) -> None:
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Its number, and exit.")
+    ] = False,
+    plugins: Plugins = None,
+) -> None:
     from gossamer.options.plugins import plugin
 
     for file in plugins or []:
@@ -126,18 +140,13 @@ def plan(
 @app.command()
 def compare(
     recipe: Recipes,
-    over: Annotated[
-        list[str] | None,
-        typer.Option("--over", metavar="KEY=V1,V2", help="Run with each of these values; may be repeated."),
-    ] = None,
+    over: Over = None,
     seeds: Annotated[int, typer.Option(help="Runs of every row, each with its own seed.")] = 1,
     baselines: Annotated[
         bool, typer.Option("--baselines", help="Add non-private, no-communication and central DP rows.")
     ] = False,
     overrides: Set = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the comparison; one that exists is continued.")
-    ] = None,
+    out: StudyFolder = None,
     jobs: Jobs = None,
     engine: Engine = "local",
     data_dir: DataDir = None,
@@ -160,12 +169,9 @@ def compare(
 @app.command()
 def tune(
     recipe: Recipe,
-    over: Annotated[
-        list[str] | None,
-        typer.Option("--over", metavar="KEY=V1,V2", help="The values to choose among; may be repeated."),
-    ] = None,
+    over: Over = None,
     overrides: Set = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    out: StudyFolder = None,
     jobs: Jobs = None,
     engine: Engine = "local",
     data_dir: DataDir = None,
@@ -208,7 +214,7 @@ def reproduce(
         str,
         typer.Option(help="small: minutes; book: as in the reproduction book; full: the paper's setting."),
     ] = "small",
-    out: Annotated[Path | None, typer.Option(help="Folder to write; one that exists is continued.")] = None,
+    out: StudyFolder = None,
     jobs: Jobs = None,
     engine: Engine = "local",
     data_dir: DataDir = None,
@@ -354,7 +360,7 @@ def predict(
 def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="The folder to make.")],
-    kind: Annotated[str, typer.Option("--format", help="safetensors, torchscript or onnx.")] = "safetensors",
+    kind: Annotated[str, typer.Option("--format", help="safetensors or onnx.")] = "safetensors",
     node: OfNode = None,
     module: OwnModule = None,
     as_json: Json = False,

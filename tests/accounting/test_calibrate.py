@@ -6,18 +6,20 @@ import pytest
 from tests.support.releases import DELTA, RATE, dyn_d2p, gaussian
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.calibrate import MOST_LEVELS, affordable, common_factor, levelled
+from gossamer.accounting.calibrate import MOST_LEVELS, Target, affordable, common_factor, levelled
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import collate
 from gossamer.errors import UserError
 
-ASK = {"sampling": "poisson", "adjacency": "add-remove", "delta": DELTA}
+
+def target(epsilon, delta=DELTA, adjacency="add-remove"):
+    return Target(epsilon=epsilon, delta=delta, adjacency=adjacency)
 
 
 def check_factor(claim, ratio, expected=None):
     releases = dyn_d2p(claim, ratio)
-    factor = common_factor([r.sigma for r in releases], rate=RATE, epsilon=claim, **ASK)
+    factor = common_factor([r.sigma for r in releases], target(claim), sampling="poisson", rate=RATE)
     found = proven(collate([r.scaled(factor) for r in releases]), DELTA, "add-remove")
     assert 0.99 * claim <= found.epsilon <= claim
     assert 1.13 <= factor <= 1.31
@@ -38,22 +40,16 @@ def test_all_sound_factors_of_dyn_d2p(claim, ratio):
 
 
 def test_a_full_batch_factor_is_closed_form():
-    factor = common_factor(
-        [2.0, 4.0], sampling="full", rate=1.0, adjacency="replace-one", epsilon=1.0, delta=1e-5
-    )
+    factor = common_factor([2.0, 4.0], target(1.0, 1e-5, "replace-one"), sampling="full", rate=1.0)
     mu = 2 * math.sqrt(0.25 + 0.0625) / factor
     assert gdp_epsilon(mu, 1e-5) == pytest.approx(1.0, rel=1e-6)
-    once = common_factor(
-        [2.0, 4.0], sampling="one-pass", rate=1.0, adjacency="add-remove", epsilon=1.0, delta=1e-5
-    )
+    once = common_factor([2.0, 4.0], target(1.0, 1e-5), sampling="one-pass", rate=1.0)
     assert once == pytest.approx(0.5 / gdp_mu(1.0, 1e-5), rel=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 2.0, 30.0])
 def test_factors_far_from_one(epsilon):
-    factor = common_factor(
-        [1.0] * 200, sampling="poisson", rate=0.02, adjacency="replace-one", epsilon=epsilon, delta=1e-5
-    )
+    factor = common_factor([1.0] * 200, target(epsilon, 1e-5, "replace-one"), sampling="poisson", rate=0.02)
     found = proven([(gaussian(factor, rate=0.02), 200)], 1e-5, "replace-one").epsilon
     assert 0.98 * epsilon <= found <= epsilon
 
@@ -67,7 +63,7 @@ def test_a_budget_of_next_to_nothing_is_met_without_a_long_search(epsilon, monke
         return evaluations[-1]
 
     monkeypatch.setattr(calibrate, "proven", counted)
-    factor = common_factor([1.0] * 40, rate=0.2, epsilon=epsilon, **{**ASK, "delta": 1e-4})
+    factor = common_factor([1.0] * 40, target(epsilon, 1e-4), sampling="poisson", rate=0.2)
     assert len(evaluations) <= 15  # there were 47
     assert proven([(gaussian(factor, rate=0.2), 40)], 1e-4, "add-remove").epsilon <= epsilon
     assert proven([(gaussian(0.998 * factor, rate=0.2), 40)], 1e-4, "add-remove").epsilon > epsilon
@@ -85,43 +81,39 @@ def test_many_different_noises_meet_the_budget_one_by_one(monkeypatch):
     """Not only as the levels that the search began with: all of them are priced, by what `proven` says of them."""
     monkeypatch.setattr(calibrate, "MOST_LEVELS", 50)
     multipliers = [20.0 - 10.0 * k / 300 for k in range(300)]
-    asked = {"sampling": "poisson", "rate": 0.05, "adjacency": "add-remove"}
-    factor = common_factor(multipliers, **asked, epsilon=2.0, delta=1e-5)
+    factor = common_factor(multipliers, target(2.0, 1e-5), sampling="poisson", rate=0.05)
     every = [gaussian(factor * m, rate=0.05) for m in multipliers]
     assert 2.0 * 0.99 <= proven(collate(every), 1e-5, "add-remove").epsilon <= 2.0
 
 
 def test_affordable_steps_by_counting():
     sigmas = [1.0 - k / 400 for k in range(200)]
-    steps = affordable(sigmas, rate=0.01, epsilon=1.0, **ASK)
+    steps = affordable(sigmas, target(1.0), sampling="poisson", rate=0.01)
     fits, over = (
         proven(collate([gaussian(s) for s in sigmas[:k]]), DELTA, "add-remove") for k in (steps, steps + 2)
     )
     assert fits.epsilon <= 1.0 < over.epsilon * 1.01
-    assert affordable([100.0] * 7, rate=0.01, epsilon=1.0, **ASK) == 7
-    assert affordable([0.05] * 7, rate=0.5, epsilon=0.1, **ASK) == 0
+    assert affordable([100.0] * 7, target(1.0), sampling="poisson", rate=0.01) == 7
+    assert affordable([0.05] * 7, target(0.1), sampling="poisson", rate=0.5) == 0
 
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rate", "count"), [(1e4, 1e-15, 0.01, 1000), (1.0, 1e-15, 1e-4, 1000)]
 )
 def test_extreme_budgets_are_met(epsilon, delta, rate, count):
-    ask = {"sampling": "poisson", "adjacency": "add-remove", "rate": rate, "epsilon": epsilon, "delta": delta}
     for start in (1e-3, 1e6):
-        factor = common_factor([start] * count, **ask)
+        factor = common_factor([start] * count, target(epsilon, delta), sampling="poisson", rate=rate)
         found = proven([(gaussian(start * factor, rate=rate), count)], delta, "add-remove").epsilon
         assert 0.9 * epsilon <= found <= epsilon
 
 
 def test_a_budget_that_needs_no_noise_says_so():
     with pytest.raises(UserError, match="use a smaller delta"):
-        common_factor(
-            [1.0] * 10, sampling="poisson", adjacency="add-remove", rate=1e-6, epsilon=1.0, delta=1e-3
-        )
+        common_factor([1.0] * 10, target(1.0, 1e-3), sampling="poisson", rate=1e-6)
 
 
 def test_an_impossible_budget_is_a_users_mistake():
     with pytest.raises(UserError, match="epsilon = -1"):
-        common_factor([1.0], rate=0.1, epsilon=-1, **ASK)
+        target(-1)
     with pytest.raises(UserError, match="multipliers is empty"):
-        affordable([], rate=0.1, epsilon=1.0, **ASK)
+        affordable([], target(1.0), sampling="poisson", rate=0.1)

@@ -10,7 +10,7 @@ def test_files_that_cannot_be_opened_are_a_sentence(tmp_path):
     with pytest.raises(LedgerError, match="cannot be read: No such file"):
         chain.content(tmp_path / "none")
     with pytest.raises(LedgerError, match="cannot be written: No such file"):
-        chain.open_to_append(tmp_path / "none")
+        chain.open_to_extend(tmp_path / "none", b"", b"", False)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LedgerError, match="not a regular file"):
         chain.content(tmp_path / "pipe")
@@ -20,4 +20,4 @@ def test_a_link_is_not_appended_to(tmp_path):
     (tmp_path / "file").write_text("x\n")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     with pytest.raises(LedgerError, match="cannot be written"):
-        chain.open_to_append(tmp_path / "link")
+        chain.open_to_extend(tmp_path / "link", b"x\n", b"", False)

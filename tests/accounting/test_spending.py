@@ -10,7 +10,7 @@ import pytest
 from tests.support.spendings import DELTA, full, spent
 
 from gossamer.accounting import budget as module
-from gossamer.accounting.budget import History, Releases, Spending, same_records, total
+from gossamer.accounting.budget import History, Releases, Spending, total
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Unnoised
@@ -74,7 +74,6 @@ def test_a_record_dealt_out_anew_may_meet_the_worst_node_every_time() -> None:
     edited = [kept[0], replace(kept[1], digest="other")]
     assert total(edited).epsilon == total(runs).epsilon
     assert total([kept[0], replace(kept[1], holder="ward")]).epsilon == total(runs).epsilon
-    assert total([replace(run, digest=None) for run in kept]).epsilon == total(runs).epsilon
 
 
 def test_too_many_ways_to_hold_a_record_are_bounded_by_adding_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,13 +89,19 @@ def test_too_many_ways_to_hold_a_record_are_bounded_by_adding_up(monkeypatch: py
 
 def test_what_is_not_protected_is_said_and_the_rest_still_composed() -> None:
     plain = Unnoised(sensitivity=math.inf, sampling="full", rate=1.0, adjacency="add-remove")
-    for bad in (spent("x", (plain, 3)), spent("x", no_privacy="seeded noise: no privacy")):
-        found = total([spent("a"), bad])
-        assert found.epsilon == math.inf
-        assert found.because is not None
-        assert found.because.startswith("x ")
-        assert found.provable == total([spent("a")]).epsilon
+    bad = spent("x", (plain, 3))
+    found = total([spent("a"), bad])
+    assert found.epsilon == math.inf
+    assert found.because is not None
+    assert found.because.startswith("x ")
+    assert found.provable == total([spent("a")]).epsilon
     assert total([bad]).provable == 0.0
+
+
+def test_runs_without_privacy_are_counted_and_cost_nothing() -> None:
+    bad = spent("x", no_privacy="seeded noise: no privacy", times=3)
+    assert total([spent("a"), bad]) == replace(total([spent("a")]), unprotected=3)
+    assert (total([bad]).epsilon, total([bad]).runs) == (0.0, 0)
 
 
 def test_nothing_released_is_nothing_spent() -> None:
@@ -104,20 +109,8 @@ def test_nothing_released_is_nothing_spent() -> None:
     assert (found.epsilon, found.runs, found.delta) == (0.0, 0, None)
 
 
-def test_records_are_the_same_by_name_or_by_content() -> None:
-    runs = [
-        spent("a"), spent("renamed", records="s.csv"), spent("edited", digest="e"),
-        spent("renamed later", records="t.csv", digest="e"), spent("other", records="u.csv", digest="f"),
-    ]  # fmt: skip
-    assert {s.run for s in same_records(runs, "r.csv", "d")} == {"a", "renamed", "edited", "renamed later"}
-    assert {s.run for s in same_records(runs, "new.csv", "f")} == {"other"}
-    assert same_records(runs, "new.csv", None) == []
-
-
 def test_a_spending_reads_back_as_it_was_written() -> None:
-    one = spent(
-        "a", (full(1 / 3, sampling="one-pass", rate=0.1, pass_number=2), 7), holder="site", digest=None
-    )
+    one = spent("a", (full(1 / 3, sampling="one-pass", rate=0.1, pass_number=2), 7), holder="site")
     unbounded = spent(
         "b", (Unnoised(sensitivity=math.inf, sampling="full", rate=1.0, adjacency="replace-one"), 1)
     )

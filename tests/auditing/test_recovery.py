@@ -103,9 +103,6 @@ def test_operators_and_penalties_that_cannot_be_read_backwards_are_refused() -> 
             return x - grad(x) ** 2
 
     class Own:
-        def value(self, x: torch.Tensor) -> torch.Tensor:
-            return x.sum(-1)
-
         def __call__(self, x: torch.Tensor, step: float) -> torch.Tensor:
             return x
 

@@ -99,6 +99,8 @@ def test_the_library_exports_what_its_page_says() -> None:
         "audit",
         "compare",
         "load",
+        "lora",
+        "merge_lora",
         "plan",
         "plugin",
         "report",

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import gossamer
+from gossamer.accounting.budget import default_folder
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.recompute import recompute
 from gossamer.config import recipes
@@ -154,7 +155,8 @@ def test_a_run_on_patients_says_its_unit_everywhere(tmp_path: Path) -> None:
     proofs = recompute(tmp_path / "run")
     assert {proof.header["unit"] for proof in proofs} == {words}
     assert max(proof.proven.epsilon for proof in proofs) == pytest.approx(stated["epsilon_proven"])
-    assert json.loads((tmp_path / "budget.jsonl").read_text().split("\n")[1])["unit"] == words
+    (account,) = default_folder().glob("*.jsonl")
+    assert json.loads(account.read_text().split("\n")[1])["unit"] == words
     assert "every single person" in (tmp_path / "run" / "certificate.html").read_text()
     assert 'person = "patient"' in (tmp_path / "run" / "config.toml").read_text()
     assert "patient" not in done.result.get("columns", [])

@@ -17,6 +17,7 @@ from gossamer.consortium import authority as ca
 from gossamer.consortium import files
 from gossamer.consortium.files import now
 from gossamer.errors import UserError
+from gossamer.results.signatures import private_pem, read_private_key
 
 NORTH, SOUTH = ca.make_authority("north", START), ca.make_authority("south", START)
 KEY = ca.make_site_key()
@@ -39,7 +40,7 @@ def handshake(folder: Path, client: ca.Authority, name: str) -> str:
     ends = {}
     for end, site, by in (("server", "mercy", north), ("client", "clinic", client)):
         key = ca.make_site_key()
-        (folder / f"{end}.key").write_bytes(ca.private_pem(key))
+        (folder / f"{end}.key").write_bytes(private_pem(key))
         (folder / f"{end}.crt").write_text(ca.pem(ca.issue(by, "north", site, key.public_key(), today)))
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if end == "server" else ssl.PROTOCOL_TLS_CLIENT)
         made.load_cert_chain(folder / f"{end}.crt", folder / f"{end}.key")
@@ -201,21 +202,21 @@ def test_a_request_proves_the_key_and_the_name() -> None:
 
 def test_keys_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
     for name, content in (
-        ("site", ca.private_pem(KEY)),
-        ("authority", ca.private_pem(NORTH.key)),
+        ("site", private_pem(KEY)),
+        ("authority", private_pem(NORTH.key)),
         ("no", b"nothing"),
     ):
         files.write(tmp_path / name, content, 0o600)
     site, curve = (
-        ca.read_private_key(tmp_path / "site", ec.EllipticCurvePrivateKey),
+        read_private_key(tmp_path / "site", ec.EllipticCurvePrivateKey),
         "EllipticCurvePrivateKey",
     )
     assert ca.public_bytes(site) == ca.public_bytes(KEY)
     for name in ("authority", "no"):
         with pytest.raises(UserError, match=f"{name} is not a private key in PEM of the kind {curve}"):
-            ca.read_private_key(tmp_path / name, ec.EllipticCurvePrivateKey)
+            read_private_key(tmp_path / name, ec.EllipticCurvePrivateKey)
     with pytest.raises(UserError, match="site is not a private key in PEM of the kind Ed25519"):
-        ca.read_private_key(tmp_path / "site", Ed25519PrivateKey)
+        read_private_key(tmp_path / "site", Ed25519PrivateKey)
 
 
 def test_the_mark_of_a_key_is_short_and_its_own() -> None:

@@ -150,7 +150,7 @@ def test_only_the_rosters_key_signs_for_a_site(ended: Ended, tmp_path: Path) -> 
         ended.verify(ended.files(tmp_path, mercy=others))
     renamed = ended.signed("mercy")
     renamed["site"] = {**renamed["site"], "site": "lab"}
-    with pytest.raises(UserError, match="'lab', no site of the study"):
+    with pytest.raises(UserError, match="'lab', not a site of the study"):
         ended.verify(ended.files(tmp_path, mercy=renamed))
 
 

@@ -112,7 +112,7 @@ def test_who_revoked_a_site_goes_on_without_it(tmp_path: Path, clock: Clock) -> 
         north.revoke("mercy")
     with pytest.raises(UserError, match=r"mercy has left; .*pki invite mercy"):
         north.renew(["mercy"])
-    with pytest.raises(UserError, match="is no site of north"):
+    with pytest.raises(UserError, match="is not a site of north"):
         north.revoke("lab")
     with pytest.raises(UserError, match="--at-round -1"):
         north.revoke("clinic", -1)

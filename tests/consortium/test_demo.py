@@ -13,10 +13,11 @@ from tests.support.traced import total
 
 from gossamer.accounting.ledger import read_all
 from gossamer.consortium.certificates import verify_set
-from gossamer.consortium.demo import NAMES, demo, prepare, start, stop
+from gossamer.consortium.demo import NAMES, demo, prepare, start
 from gossamer.consortium.journal import FileStorage, Journal
 from gossamer.consortium.mass import Mass
 from gossamer.errors import UserError
+from gossamer.runtime.launch import end as stop
 from gossamer.training.certificates import verify
 
 pytest.importorskip("grpc")

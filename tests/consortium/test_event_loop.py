@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from gossamer.consortium.links import RepeatFilter, event_loop, printable, run
+from gossamer.consortium.links import LogLimit, event_loop, printable, run
 
 
 async def where() -> tuple[int, int]:
@@ -81,7 +81,7 @@ def test_connections_that_reset_are_counted_in_one_line(caplog: pytest.LogCaptur
 
 def test_the_same_sentence_is_said_once_a_while(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "gossamer.peers"):
-        log = RepeatFilter()
+        log = LogLimit()
         for _ in range(1000):
             log.warn("refused a.")
         log.warn("refused b.")
@@ -90,17 +90,30 @@ def test_the_same_sentence_is_said_once_a_while(caplog: pytest.LogCaptureFixture
 
 def test_it_is_said_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "gossamer.peers"):
-        log = RepeatFilter(interval=0.0)
+        log = LogLimit(interval=0.0)
         log.warn("refused a.")
         log.warn("refused a.")
     assert len(caplog.records) == 2
 
 
+def test_a_million_refusals_of_one_site_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    log = LogLimit(20, clock=lambda: now[0])
+    with caplog.at_level(logging.WARNING, "gossamer.peers"):
+        for k in range(10_000):
+            log.warn(f"eve: {k} bytes", about="eve")
+        log.warn("bob", about="bob")
+        now[0] += 60.0
+        log.warn("eve again", about="eve")
+    assert len(caplog.messages) == 22
+    assert caplog.messages[-2:] == ["bob", "eve again"]
+
+
 def test_memory_for_what_was_said_is_bounded() -> None:
-    log = RepeatFilter()
+    log = LogLimit()
     for i in range(5000):
         log.warn(f"refused {i}.")
-    assert len(log._logged) <= 256
+    assert len(log._lines) <= 256
 
 
 def test_no_line_is_forged_by_what_others_say() -> None:

@@ -54,7 +54,7 @@ def test_without_faults_sites_are_the_simulator(case: str) -> None:
     draw, _ = least_squares(n)
     start = starts(n)
     sites = Consortium(algorithm, topology, start, draw, rounds=10).run()
-    assert not any(exchange.contacts.refusals.count for exchange in sites.exchanges.values())
+    assert not any(exchange.contacts.refused for exchange in sites.exchanges.values())
     found = torch.cat([algorithm.model(sites.final[name]) for name in sites.names])
 
     def grad(points: Tensor) -> Tensor:

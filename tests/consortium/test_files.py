@@ -7,6 +7,7 @@ import pytest
 
 from gossamer.consortium import files
 from gossamer.errors import UserError
+from gossamer.results.rundir import read_private
 
 
 def test_a_private_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
@@ -16,7 +17,7 @@ def test_a_private_file_is_its_owners_alone_from_the_start(tmp_path: Path) -> No
     finally:
         os.umask(before)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
-    assert files.read_private(tmp_path / "key") == b"secret"
+    assert read_private(tmp_path / "key") == b"secret"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
@@ -24,7 +25,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
     files.write(tmp_path / "key", b"secret", 0o600, new=True)
     (tmp_path / "key").chmod(mode)
     with pytest.raises(UserError, match="can be read by others"):
-        files.read_private(tmp_path / "key")
+        read_private(tmp_path / "key")
 
 
 def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 def test_files_without_end_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LARGEST", 10)
     (tmp_path / "a").write_bytes(b"x" * 11)
-    with pytest.raises(UserError, match="no file of a consortium"):
+    with pytest.raises(UserError, match="not a file of a consortium"):
         files.read(tmp_path / "a")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="not a regular file"):
@@ -61,10 +62,10 @@ def test_files_without_end_are_not_read(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_one_command_at_a_time(tmp_path: Path) -> None:
-    again = files.locked(tmp_path)
-    with files.locked(tmp_path), pytest.raises(UserError, match="another command is at work"):
+    again = files.locked(tmp_path / "site.toml")
+    with files.locked(tmp_path / "site.toml"), pytest.raises(UserError, match="another command is at work"):
         again.__enter__()
-    with files.locked(tmp_path):
+    with files.locked(tmp_path / "site.toml"):
         pass
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -34,6 +35,7 @@ from gossamer.consortium.grpc_links import (
     Inbox,
     Outbox,
     Timeouts,
+    _Link,
     dialler_options,
     listener_options,
 )
@@ -488,6 +490,30 @@ def test_a_site_that_comes_back_and_dials_is_taken_in_though_its_old_connection_
 
 
 # Bad networks
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "later", "adopted"),
+    [
+        ("alpha", "beta", 1.0, False),  # both dialled at once: both keep that of the first by name
+        ("beta", "alpha", 1.0, True),
+        ("alpha", "alpha", 1.0, True),  # the other site was started again, and dials again
+        ("beta", "beta", 1.0, True),
+        ("alpha", "beta", 11.0, True),  # it was, and this site has not noticed
+    ],
+)
+def test_of_two_connections_the_newer_stays_unless_both_dialled_at_once(
+    old: str, new: str, later: float, adopted: bool
+) -> None:
+    link, closed = _Link("alpha", member(B), Timeouts()), []
+    sessions: list[Any] = [
+        SimpleNamespace(dialler=dialler, began=began, close=closed.append)
+        for dialler, began in ((old, 0.0), (new, later))
+    ]
+    assert link.adopt(sessions[0])
+    assert link.adopt(sessions[1]) is adopted
+    assert link.session is sessions[adopted]
+    assert len(closed) == adopted
 
 
 def test_a_cut_connection_comes_back_and_what_was_not_taken_is_sent_again(opened: Opened) -> None:

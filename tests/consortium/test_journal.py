@@ -45,7 +45,7 @@ def test_a_file_gives_back_the_last_snapshot_and_what_was_released_since(tmp_pat
 
 def test_two_processes_cannot_have_one_journal(tmp_path: Path) -> None:
     first = FileStorage(tmp_path / "journal")
-    with pytest.raises(UserError, match="another command is at work"):
+    with pytest.raises(UserError, match="another process runs the site"):
         FileStorage(tmp_path / "journal")
     first.close()
     FileStorage(tmp_path / "journal").close()

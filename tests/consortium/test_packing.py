@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk
 
 from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.files import now
+from gossamer.consortium.files import now, write_signed
+from gossamer.consortium.site import Site
 from gossamer.consortium.study import Study, pack
 from gossamer.errors import UserError
 
@@ -80,3 +82,16 @@ def test_a_later_roster_does_not_change_a_packed_study(place: Path, north: Coord
     accepted(place / "mercy", north, Clock(now()))
     assert later.version == study.roster.version + 1
     assert Study.read(place / "north" / "readmission-1.study").sites == study.sites
+
+
+def test_a_study_names_no_account(north: Coordinator, tmp_path: Path) -> None:
+    """Neither its coordinator's, when it is packed, nor one that a signed recipe asks a site for."""
+    changes = {"data.features": ["a", "b"], "privacy.account": "ours", "data.accounts": str(tmp_path)}
+    made, _, _ = pack(north, RECIPE, changes, out=tmp_path / "a.study")
+    assert (made.config.privacy.account, made.config.data.accounts) == (None, None)
+    body = json.loads(json.dumps(made.model_dump()))
+    body["recipe"] = made.recipe.replace("[privacy]", '[privacy]\naccount = "fresh"', 1)
+    asking = Study.of(write_signed("study", body, north.authority.key.sign), "a study")
+    assert asking.config.privacy.account == "fresh"
+    site = Site.read(north.folder.parent / "clinic")
+    assert asking.config_at(site, tmp_path, 1).privacy.account is None

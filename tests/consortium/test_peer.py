@@ -275,7 +275,7 @@ def test_one_joins_and_one_leaves_at_a_round(tmp_path: Path) -> None:
     # Half of the rounds cost less than what is printed, and than the whole study.
     assert part["epsilon_by_node"][3]["proven"] < whole["epsilon_by_node"][2]["proven"] <= 4.0
     assert study.done["wing"].figures["epsilon_proven"] >= part["epsilon_by_node"][3]["proven"]
-    with pytest.raises(UserError, match=r"'wing', no site of the study by roster 4.*--roster"):
+    with pytest.raises(UserError, match=r"'wing', not a site of the study by roster 4.*--roster"):
         verify_set([study.out("wing") / RUN], study.file)
 
 
@@ -492,7 +492,9 @@ def test_weight_that_is_made_up_bit_by_bit_is_bounded_and_its_source_named(
 
 def test_one_other_site_that_says_it_is_at_the_end_is_not_enough_for_a_certificate(tmp_path: Path) -> None:
     study = Study(tmp_path, sites=("clinic", "mercy"), rounds=12)
-    with pytest.raises(UserError, match=r"mercy is in round 12 of 12 by its own word.*peer leave"):
+    with pytest.raises(
+        UserError, match=r"mercy is in round 12 of 12, which no other site confirms.*peer leave"
+    ):
         with_liar(study, lambda frame, n: far(frame, Place(12, 0)), "clinic")
     assert not (study.out("clinic") / RUN / "certificate.json").exists()
     network = Network(["clinic", "mercy"])

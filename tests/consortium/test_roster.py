@@ -210,5 +210,5 @@ def test_warnings_are_of_those_who_are_in() -> None:
 
 
 def test_an_unknown_site_is_named_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"'mercu' is no site of north.*mercy"):
+    with pytest.raises(UserError, match=r"'mercu' is not a site of north.*mercy"):
         NORTH.newest.site("mercu")

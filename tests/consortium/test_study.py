@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.consortia import RECIPE, rows
 
+from gossamer.accounting.budget import default_folder
 from gossamer.config.layers import resolve
 from gossamer.config.methods import PRESETS
 from gossamer.consortium.coordinator import Coordinator
@@ -139,10 +140,14 @@ def test_a_site_runs_its_own_file_with_everybodys_plan(study: Study, place: Path
     assert mercy.dataset.columns == clinic.dataset.columns == ("a", "b")
     first = (place / "mercy" / "records.csv").read_text().splitlines()[1].split(",")
     assert mercy.dataset.x_train[0].tolist() == pytest.approx([float(first[2]), float(first[1])])
-    # What it spends is kept beside the records themselves, under the site's own cap.
+    # What it spends is kept where the site says, under its own cap and name, whatever the study asks for.
     assert o.asked.privacy.cap == 8.0
-    (account,) = places(o.asked, None, range(1))
-    assert account.account == (place / "clinic" / "budget.jsonl").resolve()
+    (held,) = places(o.asked, None, range(1))
+    assert (held.source.folder, held.source.name) == (default_folder(), None)
+    toml = place / "clinic" / "site.toml"
+    toml.write_text('account = "its patients"\naccounts = "books"\n' + toml.read_text())
+    (held,) = places(at(study, place, "clinic", tmp_path / "clinic")[0].asked, None, range(1))
+    assert (held.source.folder, held.source.name) == ((place / "clinic" / "books").resolve(), "its patients")
 
 
 def test_other_test_rows_are_refused(study: Study, place: Path, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from tests.support.peer_studies import said
 
 import gossamer
-from gossamer.consortium.demo import prepare, stop
+from gossamer.consortium.demo import prepare
+from gossamer.runtime.launch import end as stop
 from gossamer.runtime.launch import environment
 
 pytest.importorskip("grpc")

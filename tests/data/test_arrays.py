@@ -22,9 +22,9 @@ from gossamer.data.arrays import (
     at_most,
     by_block,
     fit_components,
+    format_bytes,
     free_memory,
     gathered,
-    in_words,
     is_large,
     is_mapped,
     joined,
@@ -61,7 +61,7 @@ def test_many_or_long_names_are_cut() -> None:
 def test_memory_is_known_and_what_exceeds_it_refused() -> None:
     assert 1e6 < free_memory() < 1e15
     assert 1e7 < resident() < 1e12 or not Path("/proc/self/statm").exists()
-    assert [in_words(size) for size in (2.5e12, 22e9, 1e6, 500)] == ["2.5 TB", "22 GB", "1 MB", "0.5 kB"]
+    assert [format_bytes(size) for size in (2.5e12, 22e9, 1e6, 500)] == ["2.5 TB", "22 GB", "1 MB", "0.5 kB"]
     room_for("x", 1.0)
     with pytest.raises(UserError, match=r"x would take about 1e\+06 TB of memory, and .* free"):
         room_for("x", 1e18)
@@ -351,9 +351,6 @@ def test_unit_ball_treats_every_record_by_itself():
 def test_ranges():
     x = np.array([[10, 5], [20, 7]], np.float32)
     assert to_ranges(x, ["a", "b"], {"a": [0, 20]}).tolist() == [[0.5, 5], [1, 7]]
-    for bad in ([1, 1], [2, 1], [0], [0, float("inf")], [float("nan"), 1]):
-        with pytest.raises(UserError, match=r"data\.ranges\.a = .* must be \[lo, hi\]"):
-            to_ranges(x, ["a", "b"], {"a": bad})
 
 
 def test_every_record_goes_to_the_sphere_and_zeros_stay() -> None:

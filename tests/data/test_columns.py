@@ -31,7 +31,7 @@ from gossamer.data.columns import (
     encode_into,
     floats,
     is_day,
-    is_nothing,
+    is_missing,
     kinds,
     level_text,
     number_names,
@@ -207,7 +207,7 @@ def test_declared_levels_have_the_same_form() -> None:
 
 
 def test_words_for_nothing() -> None:
-    found = is_nothing(pa.array(["", "NA", "NaN", None, "nobody", "0"]))
+    found = is_missing(pa.array(["", "NA", "NaN", None, "nobody", "0"]))
     assert found.tolist() == [True, True, True, True, False, False]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from gossamer.data.load import datasets
 from gossamer.data.own import Data, Memory
@@ -157,3 +157,106 @@ def test_a_frame_with_declared_columns() -> None:
         read(Data((X, Y), classes=2, columns=columns))
     with pytest.raises(UserError, match="leave out one of the two"):
         read(Data(table, label="y", classes=2, columns=columns, features=["age"]))
+
+
+TOKENS = RNG.integers(0, 9, (12, 4))
+THERE = TOKENS > 2
+RAGGED = [TOKENS[i, : 1 + i % 4] for i in range(12)]
+
+
+class Named(Dataset):  # type: ignore[type-arg]
+    """Records by name, as libraries for text give them."""
+
+    def __init__(self, *, ragged: bool) -> None:
+        self.ragged = ragged
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, i: int) -> Any:
+        tokens = RAGGED[i] if self.ragged else TOKENS[i]
+        more = {} if self.ragged else {"there": torch.from_numpy(THERE[i])}
+        return {"tokens": torch.from_numpy(tokens), **more, "y": int(Y[i])}
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        (lambda: Data(({"tokens": TOKENS, "there": THERE}, Y), classes=3), ["tokens", "there"]),
+        (lambda: Data({"y": Y, "tokens": TOKENS, "there": THERE}, label="y", classes=3), ["tokens", "there"]),
+        (lambda: Data(((torch.from_numpy(TOKENS), torch.from_numpy(THERE)), Y), classes=3), [0, 1]),
+        (
+            lambda: Data(TensorDataset(*map(torch.from_numpy, (TOKENS, THERE, Y))), classes=3),
+            [0, 1],
+        ),
+        (lambda: Data(Named(ragged=False), label="y", classes=3), ["tokens", "there"]),
+    ],
+)
+def test_parts_of_a_record_lie_side_by_side(form: Any, names: list[str | int]) -> None:
+    data = form()
+    found = read(data)
+    np.testing.assert_array_equal(found.x_train, np.hstack([TOKENS, THERE]))
+    np.testing.assert_array_equal(found.y_train, Y)
+    parts = [(part["name"], part["type"], part["shape"]) for part in data.table()["parts"]]
+    assert parts == [(names[0], "int", [4]), (names[1], "bool", [4])]
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        (lambda length: Data((RAGGED, Y), classes=3, length=length), [0, 1]),
+        (lambda length: Data(([one.tolist() for one in RAGGED], Y), classes=3, length=length), [0, 1]),
+        (lambda length: Data(({"tokens": RAGGED}, Y), classes=3, length=length), ["tokens", "mask"]),
+        (lambda length: Data(Named(ragged=True), label="y", classes=3, length=length), ["tokens", "mask"]),
+    ],
+)
+@pytest.mark.parametrize("length", [3, 4, 6])
+def test_sequences_are_filled_up_or_cut_to_the_declared_length(
+    form: Any, names: list[str | int], length: int
+) -> None:
+    data = form(length)
+    found = read(data).x_train
+    lengths = np.minimum([len(one) for one in RAGGED], length)
+    np.testing.assert_array_equal(found[:, length:], np.arange(length) < lengths[:, None])
+    for row, tokens, own in zip(found, RAGGED, lengths, strict=True):
+        np.testing.assert_array_equal(row[:own], tokens[:own])
+        assert not row[own:length].any()
+    assert [part["name"] for part in data.table()["parts"]] == names
+    parts = [(RAGGED[node::3], Y[node::3]) for node in range(3)]  # no node's longest sequence matters
+    apart = read(Data(parts, classes=3, length=length))
+    np.testing.assert_array_equal(apart.x_train, np.concatenate([found[node::3] for node in range(3)]))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (lambda: Data((RAGGED, Y), classes=3), "length"),
+        (lambda: Data(({"tokens": RAGGED}, Y), classes=3), "length"),
+        (
+            lambda: Data([(TOKENS[:4], Y[:4]), (RAGGED[4:8], Y[4:8]), (TOKENS[8:], Y[8:])], classes=3),
+            "length",
+        ),
+        (lambda: Data({"tokens": TOKENS, "y": Y}, classes=3), "label"),
+        (lambda: Data({"tokens": TOKENS, "y": Y}, label="z", classes=3), "label"),
+        (lambda: Data(({"tokens": TOKENS, "there": THERE[:5]}, Y), classes=3), "there"),
+        (lambda: Data(({"tokens": RAGGED, "others": RAGGED[::-1]}, Y), classes=3, length=4), "mask"),
+        (lambda: Data(({"tokens": TOKENS + 2**25}, Y), classes=3), "exactly"),
+        (lambda: Data(({"tokens": np.array(["a"] * 12)}, Y), classes=3), "tokens"),
+        (lambda: Data([({"a": X}, Y), ({"b": X}, Y), ({"a": X}, Y)], classes=3), "parts"),
+        (lambda: Data([({"a": X}, Y), ({"a": X[:, :2]}, Y), ({"a": X}, Y)], classes=3), "shape"),
+        (lambda: Data((X, Y, X), classes=3), "tuple"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(data: Any, words: str) -> None:
+    def checked() -> None:
+        data().check()
+        read(data())
+
+    with pytest.raises(UserError) as caught:
+        checked()
+    assert words in str(caught.value)
+
+
+def test_steps_for_one_part_are_refused_for_several() -> None:
+    with pytest.raises(UserError, match=r"data\.scale"):
+        read(Data(({"tokens": TOKENS}, Y), classes=3), scale="unit-ball")

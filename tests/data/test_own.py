@@ -74,6 +74,12 @@ def test_ranges_and_ball(csv):
         load("csv", path=csv(), ranges={"height": [0, 1]}, **options)
 
 
+@pytest.mark.parametrize("ends", [[1, 1], [2, 1], [0], [0, float("inf")], [float("nan"), 1]])
+def test_a_range_has_two_finite_ends_in_order(csv, ends):
+    with pytest.raises(UserError, match=r"data\.ranges\.age .* must be \[lo, hi\]"):
+        load("csv", path=csv(), label="outcome", ranges={"age": ends})
+
+
 def test_public_hold_out(csv):
     test = csv("outcome,weight,age,smoker\nwell,70,50,false\n", "test.csv")
     data = load("csv", path=csv(), label="outcome", owner="hospital", test=test)
@@ -296,8 +302,8 @@ def test_declared_columns_of_a_hold_out(csv):
         ({"ranges": {"age": [0.0, 1.0]}}, "data.ranges is part of data.columns"),
         ({"label": "age"}, "data.columns.age is data.label"),
         ({"columns": {"age": {"levels": list(range(30_000))}}}, "makes 30000 numbers of a record"),
-        ({"columns": {"age": {"range": [0]}}}, "data.columns.age.range = [0] must have at least 2 entries"),
-        ({"columns": {"age": {"range": [2, 1]}}}, "range must be [lo, hi] with lo < hi"),
+        ({"columns": {"age": {"range": [0]}}}, "data.columns.age.range = [0] does not fit"),
+        ({"columns": {"age": {"range": [2, 1]}}}, "must be [lo, hi] with lo < hi"),
         ({"columns": {"age": {"kind": "number"}}}, "data.columns.age.kind = 'number' is not known"),
         ({"columns": {"age": 3}}, "data.columns.age = 3 must be a table"),
         ({"classes": ["ill", "dead"]}, "labels that are not among the declared data.classes"),

@@ -43,8 +43,8 @@ def test_labels_and_persons_by_rule() -> None:
     assert two.classes == 2
     assert two.labels == ("not 1", "1")
     assert two.y_train.tolist() == [0, 1, 0] * 4
-    made_up = selection.made_up_persons(tagged(), 5, own=False).person
+    made_up = selection.synthetic_persons(tagged(), 5, own=False).person
     assert made_up is not None
     assert made_up.tolist() == [i % 5 for i in range(12)]
     with pytest.raises(UserError, match="makes persons up"):
-        selection.made_up_persons(tagged(), 5, own=True)
+        selection.synthetic_persons(tagged(), 5, own=True)

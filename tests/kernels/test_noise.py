@@ -195,6 +195,7 @@ def test_whole_rows_do_not_show_chunks_or_threads(monkeypatch: pytest.MonkeyPatc
     whole = sums.copy()
     STREAM.whole_rows(0, range(5), 1, whole, 0.01)
     monkeypatch.setattr(noise, "CHUNK", 512)
+    monkeypatch.setattr(noise, "_kept", noise._Buffers())  # none of that size is left to later tests
     monkeypatch.setattr(noise, "PARALLEL_SAMPLES", 0)
     monkeypatch.setattr(threads, "cores", lambda: 3)
     for rows in (range(5), range(2)):  # by rows, and one row by columns
@@ -226,6 +227,7 @@ def test_rows_equal_single_draws(rows: int, width: int, offset: int, add: bool) 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = draw(5000)
     monkeypatch.setattr(noise, "CHUNK", 64)
+    monkeypatch.setattr(noise, "_kept", noise._Buffers())  # none of that size is left to later tests
     assert np.array_equal(draw(5000), whole)
     assert np.array_equal(draw(4001, offset=999), whole[999:])
 

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from tests.support.mechanism import private_mean, record_is_gradient
 
 from gossamer.accounting.releases import CLIPPED_LOT
+from gossamer.kernels.rounding import EXCESS
 from gossamer.mechanism.clipping import ClipLotTo, Constant, ConstantClip, DecayingClip, Geometric
 from gossamer.mechanism.sampling import PoissonSampler
 
@@ -72,9 +73,11 @@ def test_what_is_released_is_the_clipped_mean_and_the_noise_is_on_the_mean() -> 
     noisy, book = private_mean(torch.zeros(2, 5, 20_000), clip=ConstantClip(bound=C, of="lot").make(1, torch.tensor([5.0, 5.0]), torch.ones(2)), z=0.7)  # fmt: skip
     assert float(noisy(torch.zeros(2, 20_000)).std()) == pytest.approx(0.7 * C, rel=0.02)
     release = book.events[0][1].release
-    assert (release.sensitivity, release.noise_multiplier) == pytest.approx((5 * C, 0.7))
+    assert (release.sensitivity, release.noise_multiplier) == pytest.approx((5 * C * (1 + EXCESS), 0.7))
     assert release.clipped == CLIPPED_LOT
-    assert release.shift("add-remove") == release.shift("replace-one") == pytest.approx(2 * 5 * C)
+    assert (
+        release.shift("add-remove") == release.shift("replace-one") == pytest.approx(2 * 5 * C * (1 + EXCESS))
+    )
 
 
 def test_mean_and_bound_are_a_records_where_the_lot_is_one_record() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.mechanism import private_mean
 
 from gossamer.kernels.noise import Stream
+from gossamer.kernels.rounding import EXCESS
 from gossamer.mechanism.clipping import ClipTo, Constant, FollowedQuantile, Geometric, Normalise
 from gossamer.mechanism.reader import Records
 from gossamer.mechanism.sampling import FullSampler, Lot, PoissonSampler
@@ -90,7 +91,7 @@ def test_events_say_what_happened() -> None:
         grad(torch.zeros(2, D))
     assert [(node, e.draw) for node, e in book.events] == [(i, k) for k in range(4) for i in (0, 1)]
     for node, e in book.events:
-        assert e.release.sensitivity == pytest.approx(2.0 * 0.5 ** (e.draw / 4))
+        assert e.release.sensitivity == pytest.approx(2.0 * 0.5 ** (e.draw / 4) * (1 + EXCESS))
         assert e.release.noise_multiplier == pytest.approx(1.5, rel=1e-12)
         assert (e.release.sampling, e.release.rate, e.release.adjacency) == (
             "poisson",

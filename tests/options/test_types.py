@@ -14,6 +14,7 @@ TAKES: dict[str, tuple[list[Any], list[Any]]] = {
     "Count": ([1, 10**9], [0, -1, 1.0, True, "1"]),
     "Positive": ([1e-300, 1e11], [0.0, -1.0, 1e12, math.inf, math.nan]),
     "Size": ([1e-11, 1e11], [0.0, 1e-12, 1e12, math.inf, math.nan]),
+    "AccountName": (["cardiology patients"], ["", "a/b", "."]),
     "Ratio": ([1.0, 1e6], [0.999, 1.1e6, math.nan]),
     "Epsilon": ([1e-300, 1.0, 1000.0], [0.0, 1000.1, 9e11, math.inf, math.nan]),
     "Delta": ([1e-300, 0.1], [0.0, 0.11, 0.49, 1.0, math.nan]),
@@ -44,5 +45,7 @@ def test_every_type_is_covered() -> None:
         "MOST_BOUND",
         "MOST_EPSILON",
         "MOST_DELTA",
+        "AfterValidator",
+        "unicodedata",
     }
     assert {name for name in vars(types) if not name.startswith("_")} - imported == set(TAKES)

@@ -55,7 +55,7 @@ def test_what_is_not_covered_is_whole_sentences() -> None:
 def test_an_account_says_what_its_figure_is_of() -> None:
     spent = {
         "epsilon": 1.35, "runs": 2, "delta": 1e-5, "adjacency": "add-remove", "because": None, "provable": None,
-        "unit": "a record", "observer": "everyone", "cap": 3.0,
+        "unit": "a record", "observer": "everyone", "cap": 3.0, "unprotected": 0,
     }  # fmt: skip
     (line,) = account(spent)
     assert line.startswith(
@@ -65,5 +65,9 @@ def test_an_account_says_what_its_figure_is_of() -> None:
     assert "of which 1 was spent before" in account({**spent, "epsilon_before": 1.0})[0]
     lines = account({**spent, "epsilon": None, "because": "a run: why", "provable": 0.5})
     assert lines[1] == "on these records nothing is proven any more: a run: why; without such runs ε = 0.5"
+    assert len(account({**spent, "unprotected": 2})) == 2
+    planned = {**spent, "account": "patients", "account_note": "it is new"}
+    assert "'patients'" in account(planned)[0]
+    assert account(planned)[1] == "their account: it is new"
     assert account(None) == account({**spent, "delta": None}) == []
     assert account(spent)[0] in statement(certificate(budget=spent))

@@ -160,7 +160,7 @@ def test_data_sets_and_candidates_have_a_row_each(capsys: pytest.CaptureFixture[
     assert [line for line in out.splitlines() if "chosen" in line and "0.5" in line]
     assert "RMSE 0.25" in out
     assert (
-        "all runs together: proven ε = 2 (δ = 1e-05, add-remove, unit: a record); observer: everyone" in out
+        "all runs together: proven ε = 2 (δ = 1e-05, add-remove, unit: a record; observer: everyone)" in out
     )
 
 

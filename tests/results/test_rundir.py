@@ -87,7 +87,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     write_atomically(target, b"old")
 
     def fail(*names: Any) -> None:
-        raise OSError("the disk is full")
+        raise OSError(28, "the disk is full")
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="the disk is full"):

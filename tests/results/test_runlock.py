@@ -1,4 +1,4 @@
-"""One writer per run directory, whatever the limits and whoever removes what."""
+"""One writer per run directory, whatever the limits."""
 
 from __future__ import annotations
 
@@ -41,14 +41,6 @@ def test_a_second_one_is_refused_for_any_number_of_nodes(tmp_path: Path) -> None
     lock(tmp_path, range(100_000)).close()
 
 
-def test_removing_the_file_sets_nothing_free(tmp_path: Path) -> None:
-    first = lock(tmp_path)
-    (tmp_path / LOCK).unlink()
-    with pytest.raises(UserError, match="written by another run"):
-        lock(tmp_path)
-    first.close()
-
-
 @contextmanager
 def held_by_another(folder: Path, nodes: range, *, whole: bool) -> Iterator[None]:
     """A process that holds these nodes, until it is killed."""
@@ -80,20 +72,19 @@ def test_processes_of_one_run_do_not_exclude_each_other_and_any_of_them_keeps_ot
 
 
 def test_a_process_that_was_killed_holds_nothing(tmp_path: Path) -> None:
-    with held_by_another(tmp_path, range(8), whole=True):
-        for whole in (True, False):
-            with pytest.raises(UserError, match="written by another run"):
-                lock(tmp_path, whole=whole)
+    with (
+        held_by_another(tmp_path, range(8), whole=True),
+        pytest.raises(UserError, match="written by another run"),
+    ):
+        lock(tmp_path)
     lock(tmp_path).close()
 
 
-@pytest.mark.parametrize("what", ["link", "pipe", "folder"])
+@pytest.mark.parametrize("what", ["link", "folder"])
 def test_what_is_no_file_is_refused(tmp_path: Path, what: str) -> None:
     place = tmp_path / LOCK
     if what == "link":
         place.symlink_to(tmp_path / "elsewhere")
-    elif what == "pipe":
-        os.mkfifo(place)
     else:
         place.mkdir()
     with pytest.raises(UserError, match=r"run\.lock"):

@@ -18,7 +18,7 @@ from gossamer.results.signatures import (
     check_signatures,
     has_small_order,
     make_key,
-    read_private,
+    read_private_key,
     read_public,
     signed,
 )
@@ -33,7 +33,7 @@ def key(tmp_path: Path) -> Path:
 
 
 def under(certificate: dict[str, Any], key: Path, name: str = "Hospital A") -> dict[str, Any]:
-    return json.loads(json.dumps(signed(certificate, read_private(key), name, AT)))
+    return json.loads(json.dumps(signed(certificate, read_private_key(key, Ed25519PrivateKey), name, AT)))
 
 
 def check(certificate: dict[str, Any]) -> list[dict[str, str]]:
@@ -97,7 +97,7 @@ def test_keys_of_other_kinds_are_refused_in_a_sentence(key: Path, tmp_path: Path
     locked = serialization.BestAvailableEncryption(b"secret")
     wrong = {
         "is not a private key": b"no key",
-        "is not an Ed25519 key": rsa.generate_private_key(65537, 2048).private_bytes(
+        "of the kind Ed25519": rsa.generate_private_key(65537, 2048).private_bytes(
             pem, pkcs8, serialization.NoEncryption()
         ),
         "passphrase": Ed25519PrivateKey.generate().private_bytes(pem, pkcs8, locked),
@@ -107,17 +107,17 @@ def test_keys_of_other_kinds_are_refused_in_a_sentence(key: Path, tmp_path: Path
         path.write_bytes(content)
         path.chmod(0o600)
         with pytest.raises(UserError, match=sentence):
-            read_private(path)
+            read_private_key(path, Ed25519PrivateKey)
     key.chmod(0o640)
     with pytest.raises(UserError, match="chmod 600"):
-        read_private(key)
+        read_private_key(key, Ed25519PrivateKey)
     for name in ("", "two\nlines", "x" * 200):
         with pytest.raises(UserError, match="must be one line"):
             signed(dated(), Ed25519PrivateKey.generate(), name, AT)
 
 
 def test_a_public_key_is_digits_or_a_file(key: Path, tmp_path: Path) -> None:
-    half = read_private(key).public_key()
+    half = read_private_key(key, Ed25519PrivateKey).public_key()
     digits, file = half.public_bytes_raw().hex(), tmp_path / "public.pem"
     file.write_bytes(
         half.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)

@@ -146,7 +146,7 @@ def test_a_run_does_not_become_another_one(run: Path, made: Path) -> None:
     with pytest.raises(UserError, match="belongs to another run"):
         verdict(run)
     shutil.copy(made / "twin" / "ledger.jsonl", run)
-    for name in ("config.toml", "topology.json", "plan.json", "epsilon.svg"):
+    for name in ("config.toml", "topology.json", "plan.json"):
         shutil.copy(made / "twin" / name, run)
     with pytest.raises(UserError, match="signed by another key"):
         verdict(run)

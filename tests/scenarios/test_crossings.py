@@ -22,8 +22,8 @@ from tests.support.nursery import Nursery
 
 from gossamer.accounting import ledger
 from gossamer.consortium.demo import _free_ports as free_ports
-from gossamer.consortium.demo import stop
 from gossamer.models.networks import load_module
+from gossamer.runtime.launch import end as stop
 from gossamer.runtime.launch import environment
 
 NODES, RECORDS, PERSONS = 3, 40, 20
@@ -48,7 +48,7 @@ class Random(Own):
     def forward(self, x):
         return self.head(nn.functional.dropout(torch.tanh(self.body(x)), 0.25, self.training))
 """
-TRAINED = {"built-in": 6, "own module": 22, "frozen part": 10, "random layer": 22}
+TRAINED = {"built-in": 6, "own module": 22, "frozen part": 10, "adapters": 16, "random layer": 22}
 MODELS = {"own module": "net.py:Own", "frozen part": "net.py:Frozen", "random layer": "net.py:Random"}
 EPSILON = 4.0
 
@@ -61,11 +61,14 @@ def configuration(row: Crossing, rounds: int) -> str:
     pairwise = row.noise == "cancelling"
     exact = pairwise and row.runtime != "sites"  # which are refused for the noise, not for the mean
     model = f'kind = "own", path = "{MODELS[row.model]}"' if row.model in MODELS else 'kind = "softmax"'
+    if row.model == "adapters":
+        model = 'kind = "mlp", hidden = [4]'
     return f"""
 name = "crossing"
 nodes = {NODES}
 rounds = {rounds}
 model = {{ {model} }}
+{'lora = { rank = 1, train = ["3"] }' if row.model == "adapters" else ""}
 topology = {{ kind = "one-peer-exponential" }}
 checkpoints = {{ every = 1 }}
 evaluation = {{ every = 1 }}

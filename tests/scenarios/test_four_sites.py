@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
+
+from gossamer.results.trained.description import read
 
 NAMES, CLASSES = ["age", "dose", "pressure"], ["healthy", "ill"]
 RANGES = {"age": [0.0, 100.0], "dose": [0.0, 8.0], "pressure": [60.0, 200.0]}
@@ -91,21 +92,22 @@ def test_from_four_tables_to_predictions_and_a_card(command: Any, sites: Path) -
     assert {row["prediction"] for row in predicted} <= set(CLASSES)
     assert list(predicted[0]) == ["prediction", "probability_healthy", "probability_ill"]
 
-    code, out, err = command("export", "run", "--format", "torchscript", "--node", "2", "--out", "model")
+    code, out, err = command("export", "run", "--node", "2", "--out", "model")
     assert code == 0, err
     assert out.splitlines() == [
-        "model/model.pt",
+        "model/model.safetensors",
         "model/model.json",
         "model/MODEL_CARD.md",
         "model/model_card.json",
         "model: node 2 of 4",
     ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's of TorchScript
-        network = torch.jit.load(io.BytesIO((sites / "model" / "model.pt").read_bytes()))
+    description = read(sites / "model" / "model.json")
+    network = description.network()
+    network.load_state_dict(load_file(sites / "model" / "model.safetensors"), strict=False)
     columns = json.loads((sites / "model" / "model_card.json").read_text())["inputs"]["columns"]
     new = list(csv.DictReader((sites / "new.csv").open()))
-    rows = torch.tensor([[float(row[name]) for name in columns] for row in new])
+    table = np.array([[float(row[name]) for name in columns] for row in new], dtype=np.float32)
+    rows = torch.from_numpy(description.inputs.prepared(table))
     assert [CLASSES[i] for i in network(rows).argmax(1)] == [row["prediction"] for row in predicted]
     card = (sites / "model" / "MODEL_CARD.md").read_text()
     for words in (
@@ -126,7 +128,7 @@ def test_what_goes_wrong_is_one_sentence_and_exit_2(command: Any, sites: Path) -
         (["predict", "run", "strange.csv"], "labels that are not among the classes that the model knows"),
         (
             ["predict", "run", "new.csv", "--node", "4"],
-            "node = 4 is no node of this run: name 0 to 3, or 'average'",
+            "node = 4 is not a node of this run: name 0 to 3, or 'average'",
         ),
         (["predict", "run", "new.csv", "--module", "net.py:Net"], "there is no file net.py"),
         (["predict", "elsewhere", "new.csv"], "elsewhere is no run directory"),

@@ -13,6 +13,7 @@ from gossamer.accounting.claimed import dyn_d2p
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
+from gossamer.kernels.rounding import EXCESS
 from gossamer.training.api import run
 
 LOTS: dict[str, Any] = {
@@ -35,7 +36,7 @@ def test_what_is_planned_is_what_the_ledgers_say(tmp_path: Path, kind: str, adja
     planned = outlined("quickstart", **changes).privacy
     _, events = read_all(tmp_path / "run")[0]
     assert {e.release.clipped for e in events} == {"lot"}
-    assert events[0].release.sensitivity == pytest.approx(16.0)
+    assert events[0].release.sensitivity == pytest.approx(16.0 * (1 + EXCESS))
     assert {proof.proven.epsilon for proof in recompute(tmp_path / "run")} == {
         outcome.result["epsilon_proven"]
     }

@@ -16,7 +16,7 @@ STUDY = """
 nodes = 3
 rounds = 2
 model = "net.py:make"
-data = { kind = "csv", path = "rows.csv", test = "held/test.csv", budget = "spent.jsonl", label = "y", features = ["a", "b"], classes = 2, records = 30 }
+data = { kind = "csv", path = "rows.csv", test = "held/test.csv", accounts = "spent", label = "y", features = ["a", "b"], classes = 2, records = 30 }
 topology = { kind = "matrix", matrix = "w.csv" }
 algorithm = { kind = "dp-dsgd", lr = 0.5 }
 privacy = { epsilon = 1.0, sampling = { kind = "full" }, clip = { kind = "constant", bound = 1.0 } }
@@ -47,7 +47,7 @@ def test_every_file_of_a_toml_is_sought_next_to_it(
     assert code == 0, errors
     code, _, errors = command("run", "a study/study.toml", "--out", "run")
     assert code == 0, errors
-    assert (study / "spent.jsonl").is_file()
+    assert [*(study / "spent").glob("*.jsonl")]
     written = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert written["data"]["path"] == str(study / "rows.csv")
     assert written["data"]["test"] == str(study / "held" / "test.csv")

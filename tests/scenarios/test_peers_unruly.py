@@ -17,7 +17,7 @@ from tests.support.unruly import Unruly, writes
 pytest.importorskip("grpc")
 from tests.support.traced import total
 
-from gossamer.consortium.authority import issue, make_site_key, pem, private_pem
+from gossamer.consortium.authority import issue, make_site_key, pem
 from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import now
 from gossamer.consortium.frames import Frame, Place, unpack
@@ -25,6 +25,7 @@ from gossamer.consortium.grpc_links import GrpcLinks, Identity
 from gossamer.consortium.roster import Member
 from gossamer.consortium.site import KEY, Site
 from gossamer.consortium.study import Study
+from gossamer.results.signatures import private_pem
 
 pytestmark = pytest.mark.slow
 

@@ -92,6 +92,19 @@ def test_a_whole_run_on_more_ranks_is_the_simulators(more: Any, method: str, tmp
 SEEDED = {"privacy.noise.source": "seeded", "privacy.claim": "none"}
 
 
+def test_two_ranks_release_the_simulators_integers(two_ranks: Any, tmp_path: Path) -> None:
+    """Bit for bit, where a node mixes its own model with one other: of more, the order of additions differs."""
+    one_peer = {**METHODS["push-sum"], **SEEDED, "topology.kind": "one-peer-exponential"}
+    one_peer.pop("topology.base")
+    asked = settings(**one_peer, rounds=4, nodes=7)
+    two_ranks.call("gossamer_run", sizes=[2, 5], settings=asked, out=tmp_path / "ranks")
+    execute(assemble(Plan.of(stored(tmp_path / "ranks" / "config.toml"))), out=tmp_path / "alone")
+    one, two = (
+        checkpoint.load(tmp_path / run / "checkpoints", 4, range(7)).tensors for run in ("ranks", "alone")
+    )
+    assert all(torch.equal(one[key], two[key]) for key in ("x", "w"))
+
+
 def test_stopped_ranks_go_on_bit_for_bit_and_so_does_the_simulator(two_ranks: Any, tmp_path: Path) -> None:
     sizes, rounds = [2, 5], {"rounds": 12, "nodes": 7, "checkpoints.every": 4, "evaluation.every": 6}
     asked = settings(**METHODS["push-sum"], **SEEDED, **rounds)

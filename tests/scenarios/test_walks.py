@@ -169,7 +169,7 @@ def test_the_engineer_trains_predicts_and_hands_over_a_certificate(tmp_path: Pat
         predicted = [row["prediction"] for row in csv.DictReader(file)]
     assert predicted == ["0", "1"] * 10  # the young with low pressure, the old with high
 
-    gossamer("export", "trained", "--format", "torchscript", "--out", "model", at=tmp_path)
+    gossamer("export", "trained", "--out", "model", at=tmp_path)
     card = (tmp_path / "model" / "MODEL_CARD.md").read_text()
     for said in ("ε", "δ", "add-remove", "one record of one node", "full-lot"):
         assert said in card

@@ -36,7 +36,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "runtime": ("simulator", "processes", "sites"),
     "noise": ("own", "cancelling"),
     "sampling": ("poisson", "full", "one-pass"),
-    "model": ("built-in", "own module", "frozen part", "random layer"),
+    "model": ("built-in", "own module", "frozen part", "adapters", "random layer"),
     "action": ("run", "resume", "predict", "export", "verify", "report", "audit"),
 }
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gossamer.methods.km.algorithm import KM
+from gossamer.methods.km.proximal import L1, Box, ElasticNet, Nothing, SquaredL2
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
 
 ONES = torch.ones_like
@@ -29,7 +30,9 @@ class Problem:
         return torch.ones(self.y.shape, dtype=torch.bool)
 
     def gradient(self, points: Tensor) -> Tensor:
-        slopes = self.loss.slope(torch.einsum("mbp,mp->mb", self.a, points), self.y)
+        outputs = torch.einsum("mbp,mp->mb", self.a, points).detach().requires_grad_()
+        with torch.enable_grad():
+            (slopes,) = torch.autograd.grad(self.loss.value(outputs, self.y).sum(), outputs)
         return torch.einsum("mb,mbp->mp", slopes, self.a) / self.y.shape[1]
 
     def answers(self, algorithm: KM) -> Any:
@@ -42,13 +45,29 @@ class Problem:
     def objective(self, x: Tensor | np.ndarray) -> float:
         point = torch.as_tensor(x, dtype=torch.float64)
         value = self.loss.value(torch.einsum("mbp,p->mb", self.a, point), self.y).mean()
-        return float(value + self.penalty.value(point))
+        return float(value + penalty_value(self.penalty, point))
 
     @property
     def smoothness(self) -> float:
         """The largest node's L."""
         largest = torch.linalg.matrix_norm(self.a, ord=2).square().max() / self.y.shape[1]
         return float(self.loss.curvature * largest)
+
+
+def penalty_value(penalty: Any, x: Tensor) -> Tensor:
+    """r(x) of every point: (…, p) → (…)."""
+    match penalty:
+        case L1(weight=weight):
+            return weight * x.abs().sum(-1)
+        case SquaredL2(weight=weight):
+            return weight / 2 * x.square().sum(-1)
+        case ElasticNet(weight=weight, l2=l2):
+            return weight * x.abs().sum(-1) + l2 / 2 * x.square().sum(-1)
+        case Box(low=low, high=high):
+            return x.new_zeros(x.shape[:-1]).masked_fill(((x < low) | (x > high)).any(-1), float("inf"))
+        case Nothing():
+            return x.new_zeros(x.shape[:-1])
+    raise TypeError(penalty)
 
 
 def linear_problem(

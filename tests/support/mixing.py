@@ -64,6 +64,8 @@ class RemembersInABuffer(Base):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(FEATURES))
+        self.register_buffer("eye", torch.eye(2))
+        self.table = nn.Embedding(3, FEATURES)
 
     def forward(self, x: Tensor) -> Tensor:
         self.mean.mul_(0.9).add_(x.detach().mean(0))
@@ -143,6 +145,15 @@ APART: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "own parameter": lambda m, x: x * m.scale,
     "where": lambda m, x: torch.where(x > 1, x / 255, x),
     "cumulative": lambda m, x: x.cumsum(1),
+    "places by value": lambda m, x: x.gather(1, x.abs().nan_to_num(0, 9, 9).long()),
+    "table by value": lambda m, x: x + m.table(x[:, :1].nan_to_num(0, 9, 9).long()).flatten(1),
+    "matrix inverse": lambda m, x: torch.cat([x[:, :4].reshape(-1, 2, 2).inverse().flatten(1), x[:, 4:]], 1),
+    "cholesky": lambda m, x: (
+        x * torch.linalg.cholesky(x[:, :2, None] * x[:, None, :2] + m.eye).sum((1, 2))[:, None]
+    ),
+    "solve": lambda m, x: torch.linalg.solve(x[:, :4].reshape(-1, 2, 2), x[:, 4:, None])[:, :, 0].repeat(
+        1, 3
+    ),
     "attention": lambda m, x: (x[:, :, None] @ x[:, None, :]).softmax(2).sum(2),
 }
 TOGETHER: dict[str, Callable[[Any, Tensor], Tensor]] = {
@@ -180,7 +191,12 @@ class RandomModule(nn.Module):
         self.register_buffer("mean", torch.zeros(FEATURES))
         self.head = nn.Linear(FEATURES, CLASSES)
         self.last: Tensor | None = None
-        unused = {"layer": {"layer", "twice"}, "norm": {"norm"}, "scale": {"own parameter"}}
+        unused = {
+            "layer": {"layer", "twice"},
+            "norm": {"norm"},
+            "scale": {"own parameter"},
+            "table": {"table by value"},
+        }
         for name, users in unused.items():  # so that some of them are book-kept
             if not users & set(steps):
                 setattr(self, name, None)

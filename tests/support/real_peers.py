@@ -18,11 +18,12 @@ from tests.support.recorded_peer import Record, read
 from tests.support.traced import total
 
 from gossamer.consortium.certificates import verify_set
-from gossamer.consortium.demo import NAMES, prepare, stop
+from gossamer.consortium.demo import NAMES, prepare
 from gossamer.consortium.files import now
 from gossamer.consortium.journal import Contents, FileStorage, Journal
 from gossamer.consortium.mass import Mass
 from gossamer.consortium.participation import Participation
+from gossamer.runtime.launch import end as stop
 from gossamer.training.certificates import verify
 
 SEEDED = {"privacy.noise.source": "seeded"}  # noise that a simulation draws again: for science only

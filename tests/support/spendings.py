@@ -19,7 +19,7 @@ def spent(run: str = "a", *histories: tuple[Release, int], **changes: Any) -> Sp
     """One history per argument, on node 0, 1, … in turn."""
     made = tuple(History((i,), (pair,)) for i, pair in enumerate(histories or [(full(10.0), 4)]))
     base: dict[str, Any] = {
-        "run": run, "records": "r.csv", "digest": "d", "name": run, "at": run, "delta": DELTA,
+        "run": run, "node": 0, "records": "r.csv", "digest": "d", "name": run, "at": run, "delta": DELTA,
         "adjacency": "add-remove", "no_privacy": None, "holder": None, "times": 1, "histories": made,
     }  # fmt: skip
     return Spending(**{**base, **changes})

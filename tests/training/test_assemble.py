@@ -39,7 +39,7 @@ def test_fewer_declared_than_held_is_refused() -> None:
         assemble(planned)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One file with a column of owners, the same rows in a file per owner, and a public hold-out."""
     folder, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)

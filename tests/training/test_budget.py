@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +15,25 @@ import pytest
 from tests.support.own_records import on_table, write_table
 from tests.support.pool import Pool
 
-from gossamer.accounting import budget
+from gossamer.accounting.budget import Account, default_folder
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.config.layers import resolve
-from gossamer.data.own import BUDGET
 from gossamer.errors import UserError
 from gossamer.runtime.group import Alone
 from gossamer.training import api
 from gossamer.training.assemble import assemble
-from gossamer.training.budget import charge, places, preview, refuse_above_cap
+from gossamer.training.budget import Accounts, charge, places, preview, refuse_above_cap
 from gossamer.training.plan import Plan
 from gossamer.training.run import Run, execute
+
+
+def stop_in_first_round(table: Path, out: Path) -> None:
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(assemble(Plan.of(resolve(on_table(table)))), out=out, on_round=stop)
 
 
 @pytest.fixture
@@ -30,8 +42,13 @@ def table(tmp_path: Path) -> Path:
     return write_table(tmp_path / "records" / "all.csv")
 
 
-def account(table: Path) -> budget.Budget:
-    return budget.read(table.parent / BUDGET)
+def account(table: Path, **data: Any) -> Account:
+    return Account(places(resolve(on_table(table, **data), {}), None, range(3))[0].source)
+
+
+def account_files() -> list[Path]:
+    """Those of the test's own user."""
+    return sorted(default_folder().glob("*.jsonl"))
 
 
 def test_the_total_is_the_composition_of_all_ledgers(table: Path, tmp_path: Path) -> None:
@@ -100,11 +117,12 @@ def test_a_run_that_cannot_begin_spends_nothing(table: Path, tmp_path: Path) -> 
 
 def test_a_cap_refuses_the_run_before_anything_is_written(table: Path, tmp_path: Path) -> None:
     api.run(on_table(table), out=tmp_path / "a")
-    before = (table.parent / BUDGET).read_bytes()
-    with pytest.raises(UserError, match=r"privacy\.cap = 1\.2: .* after 1 so far"):
+    (path,) = account_files()
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"privacy\.cap = 1\.2"):
         api.run(on_table(table), {"privacy.cap": 1.2}, out=tmp_path / "b")
     assert not (tmp_path / "b").exists()
-    assert (table.parent / BUDGET).read_bytes() == before
+    assert path.read_bytes() == before
     api.run(on_table(table), {"privacy.cap": 2.0}, out=tmp_path / "b")
     with pytest.raises(UserError, match=r"privacy\.cap"):
         refuse_above_cap([(api.plan(on_table(table), {"privacy.cap": 2.0}), 3)], None)
@@ -127,19 +145,19 @@ def test_what_was_drawn_is_settled_not_what_was_planned(table: Path, tmp_path: P
     assert sum(count for _, count in settled.histories[0].releases) == len(events) < 6
 
 
-def test_noise_that_protects_nobody_counts_as_no_privacy(table: Path, tmp_path: Path) -> None:
-    good = api.run(on_table(table), out=tmp_path / "a").certificate["budget"]["epsilon"]
-    seeded = api.run(on_table(table), {"privacy.noise.source": "seeded"}, out=tmp_path / "b")
-    assert seeded.certificate["budget"]["epsilon"] is None  # as in JSON: not finite
-    assert seeded.certificate["budget"]["provable"] == pytest.approx(good, rel=1e-9)
-    plain = api.run(on_table(table), {"baseline": "non-private"}, out=tmp_path / "c")
-    assert (
-        "without noise" in plain.certificate["budget"]["because"]
-        or "seeded" in plain.certificate["budget"]["because"]
-    )
-    assert json.loads((tmp_path / "c" / "certificate.json").read_text())["budget"]["epsilon"] is None
-    with pytest.raises(UserError, match="seeded noise"):
-        api.run(on_table(table), {"privacy.cap": 50.0}, out=tmp_path / "d")
+@pytest.mark.parametrize("change", [{"privacy.noise.source": "seeded"}, {"baseline": "non-private"}])
+def test_a_run_without_privacy_costs_nothing_and_no_cap_lets_it_pass(
+    table: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    good = api.run(on_table(table), out=tmp_path / "a").certificate["budget"]
+    unprotected = api.run(on_table(table), change, out=tmp_path / "b").certificate["budget"]
+    assert unprotected["epsilon"] == pytest.approx(good["epsilon"], rel=1e-9)
+    assert (unprotected["runs"], unprotected["unprotected"]) == (1, 1)
+    with pytest.raises(UserError, match=r"privacy\.cap"):
+        api.run(on_table(table), {**change, "privacy.cap": 50.0}, out=tmp_path / "c")
+    with pytest.raises(UserError, match=r"privacy\.cap"):
+        refuse_above_cap([(api.plan(on_table(table), {**change, "privacy.cap": 50.0}), 1)], None)
+    assert not (tmp_path / "c").exists()
 
 
 def test_every_node_with_a_file_of_its_own_has_its_own_account(tmp_path: Path) -> None:
@@ -151,42 +169,37 @@ def test_every_node_with_a_file_of_its_own_has_its_own_account(tmp_path: Path) -
     # A second study with two of the clinics only: theirs is what grows.
     asked["nodes"] = 2
     second = api.run(asked, out=tmp_path / "b")
-    counts = [len(budget.read(tmp_path / str(i) / BUDGET).spendings) for i in range(3)]
-    assert counts == [2, 2, 1]
+    assert [len(account(tmp_path / str(i) / "clinic.csv").spendings) for i in range(3)] == [2, 2, 1]
     assert second.certificate["budget"]["runs"] == 2
-    # Files in one folder share the file but not the account.
+    # So have files in one folder.
     for i in range(2):
         write_table(tmp_path / f"site-{i}.csv", seed=10 + i)
     third = api.run(
         {**asked, "data": {**asked["data"], "path": str(tmp_path / "site-{node}.csv")}}, out=tmp_path / "c"
     )
     assert third.certificate["budget"]["runs"] == 1
-    assert len(budget.read(tmp_path / BUDGET).spendings) == 2
+    assert len(account_files()) == 5
 
 
 def test_a_process_keeps_the_accounts_of_its_own_nodes_only(tmp_path: Path) -> None:
     for i in range(3):
         write_table(tmp_path / f"site-{i}.csv", seed=i)
     config = resolve(on_table(tmp_path / "site-{node}.csv"), {})
-    assert [p.records for p in places(config, None, range(1, 2))] == ["site-1.csv"]
+    assert [p.source.file.name for p in places(config, None, range(1, 2))] == ["site-1.csv"]
     shared = resolve(on_table(tmp_path / "site-0.csv"), {})
     assert places(shared, None, range(1, 2), shared=False) == []
     assert places(shared, None, range(1, 2))[0].nodes == (0, 1, 2)
 
 
-def test_a_digest_of_records_stays_beside_them(table: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "study" / "spent.jsonl"
-    run = api.run(on_table(table, budget=str(elsewhere)), out=tmp_path / "run")
-    assert not (table.parent / BUDGET).exists()
-    (away,) = budget.read(elsewhere).spendings
-    assert away.digest is None
-    assert away.records == str(table)
-    beside = api.run(on_table(table), out=tmp_path / "again")
-    *_, kept = account(table).spendings  # behind that of the first run
-    assert kept.digest is not None
-    for outcome in (run, beside):
-        for file in outcome.directory.rglob("*"):
-            assert not file.is_file() or kept.digest.encode() not in file.read_bytes()
+def test_a_digest_of_records_is_in_accounts_only(table: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "study" / "accounts"
+    run = api.run(on_table(table, accounts=str(elsewhere)), out=tmp_path / "run")
+    assert not account_files()
+    digest = account(table, accounts=str(elsewhere)).source.digest.encode()
+    (path,) = elsewhere.glob("*.jsonl")
+    assert digest in path.read_bytes()
+    for file in (*run.directory.rglob("*"), *table.parent.iterdir()):
+        assert not file.is_file() or digest not in file.read_bytes()
 
 
 def test_a_renamed_file_and_an_edited_one_are_the_same_records(table: Path, tmp_path: Path) -> None:
@@ -205,108 +218,316 @@ def _spent(table: Path) -> tuple[int, float]:
     return found["runs"], found["epsilon"]
 
 
-@pytest.mark.parametrize("what", ["copied", "moved", "account deleted", "older account", "account elsewhere"])
-def test_an_account_does_not_start_again(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+COPIES = {
+    "copied": shutil.copy,
+    "moved": shutil.move,
+    "linked": lambda old, new: new.symlink_to(old),
+    "hard link": lambda old, new: new.hardlink_to(old),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_records_keep_their_account_wherever_they_are(table: Path, tmp_path: Path, how: str) -> None:
+    for name in "ab":
+        api.run(on_table(table), out=tmp_path / "runs" / name)
+    _, epsilon = _spent(table)
+    elsewhere = tmp_path / "elsewhere" / "renamed.csv"
+    elsewhere.parent.mkdir()
+    COPIES[how](table, elsewhere)
+    assert _spent(elsewhere) == (2, epsilon)
+    with pytest.raises(UserError, match=r"privacy\.cap"):
+        api.run(on_table(elsewhere), {"privacy.cap": epsilon * 1.05}, out=tmp_path / "new" / "c")
+    third = api.run(on_table(elsewhere), out=tmp_path / "new" / "c")
+    assert third.certificate["budget"]["runs"] == 3
+
+
+def test_another_spelling_of_the_path_is_the_same_account(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.run(on_table(table), out=tmp_path / "runs" / "a")
-    older = (table.parent / BUDGET).read_bytes()
-    api.run(on_table(table), out=tmp_path / "runs" / "b")
-    spent = _spent(table)
-    assert spent[0] == 2
-    asked, elsewhere = on_table(table), tmp_path / "elsewhere" / "renamed.csv"
-    elsewhere.parent.mkdir()
+    monkeypatch.chdir(table.parent)
+    for spelling in ("all.csv", "../records/all.csv", f"{table.parent}/./all.csv"):
+        assert _spent(Path(spelling))[0] == 1
+
+
+@pytest.mark.parametrize("what", ["deleted", "older", "cut", "another folder", "another user"])
+@pytest.mark.parametrize("how", ["run", "resume", "plan"])
+def test_a_missing_or_shorter_account_is_an_error(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, how: str
+) -> None:
+    api.run(on_table(table), out=tmp_path / "runs" / "a")
+    (path,) = account_files()
+    older = path.read_bytes()
+    stop_in_first_round(table, tmp_path / "runs" / "b")
+    whole, asked = path.read_bytes(), on_table(table)
     match what:
-        case "copied":
-            elsewhere.write_bytes(table.read_bytes())
-        case "moved":
-            table.rename(elsewhere)
-            (table.parent / BUDGET).unlink()
-        case "account deleted":
-            (table.parent / BUDGET).unlink()
-        case "older account":
-            (table.parent / BUDGET).write_bytes(older)
+        case "deleted":
+            path.unlink()
+        case "older":
+            path.write_bytes(older)
+        case "cut":
+            path.write_bytes(whole[:-40])
+        case "another folder":
+            asked["data"]["accounts"] = str(tmp_path / "accounts")
         case _:
-            asked["data"]["budget"] = str(elsewhere.parent / "mine.jsonl")
-    if elsewhere.exists():
-        asked = on_table(elsewhere)
-    assert preview([(api.plan(asked), 0)], None)["epsilon"] == spent[1]  # type: ignore[index]
-    with pytest.raises(UserError, match=r"privacy\.cap"):
-        api.run(asked, {"privacy.cap": spent[1] * 1.05}, out=tmp_path / "new" / "c")
-    third = api.run(asked, out=tmp_path / "new" / "c")
-    assert third.certificate["budget"]["runs"] == 3
-    # The account has its lines again, also for those who have no register.
-    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "another user"))
-    if what != "account elsewhere":
-        assert preview([(api.plan(asked), 0)], None)["runs"] == 3  # type: ignore[index]
+            monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "another user"))
+    if how == "resume" and what == "another folder":
+        return  # a run is resumed with what it was begun with
+
+    def go_on() -> Any:
+        match how:
+            case "run":
+                return api.run(asked, out=tmp_path / "other" / "c").certificate["budget"]
+            case "resume":
+                return api.resume(tmp_path / "runs" / "b").certificate["budget"]
+            case _:
+                return preview([(api.plan(asked), 1)], None)
+
+    with pytest.raises(UserError, match=r"all\.csv was counted in the account .*data\.accounts"):
+        go_on()
+    assert not (tmp_path / "other" / "c").exists()
+    # What the message says: the account as it was, under any name, in the folder that is asked.
+    folder = Path(asked["data"].get("accounts", default_folder()))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "brought.jsonl").write_bytes(whole)
+    assert go_on()["runs"] == (2 if how == "resume" else 3)
 
 
-def test_an_owners_cap_goes_with_the_records(table: Path, tmp_path: Path) -> None:
-    (table.parent / BUDGET).write_text('{"version": 1, "kind": "budget", "cap": 1.2}\n')
-    api.run(on_table(table), out=tmp_path / "a")
-    (tmp_path / "copy").mkdir()
-    copy = tmp_path / "copy" / "all.csv"
-    copy.write_bytes(table.read_bytes())
-    with pytest.raises(UserError, match=r"has the cap 1\.2 in its first line"):
-        api.run(on_table(copy), out=tmp_path / "b")
-
-
-@pytest.mark.parametrize("how", ["run", "resume"])
+@pytest.mark.parametrize("how", ["run", "resume", "plan"])
 def test_a_run_directory_that_no_account_lists_is_refused(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Another user, or a container without the first one's register, and the account is gone."""
-
-    def stop(done: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        execute(assemble(Plan.of(resolve(on_table(table)))), out=tmp_path / "runs" / "a", on_round=stop)
-    kept = (table.parent / BUDGET).read_bytes()
-    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "another user"))
-    (table.parent / BUDGET).unlink()
+    """Where nothing can be written next to the records, so that nothing there shows how far the account had come."""
+    stop_in_first_round(table, tmp_path / "runs" / "a")
+    (path,) = account_files()
+    table.with_name("all.csv.account").unlink()
+    kept = path.read_bytes()
+    path.unlink()
+    monkeypatch.chdir(tmp_path)
 
     def go_on() -> Any:
-        if how == "resume":
-            return api.resume(tmp_path / "runs" / "a")
-        return api.run(on_table(table), out=tmp_path / "runs" / "b")
+        match how:
+            case "run":
+                return api.run(on_table(table), out=tmp_path / "runs" / "b").certificate["budget"]
+            case "resume":
+                return api.resume(tmp_path / "runs" / "a").certificate["budget"]
+            case _:
+                return preview([(api.plan(on_table(table)), 1)], None)
 
-    with pytest.raises(
-        UserError, match=r"runs/a is a run on .*all\.csv, and .*budget\.jsonl does not list it"
-    ):
+    with pytest.raises(UserError, match=r"runs/a is a run on .*all\.csv"):
         go_on()
-    assert not (table.parent / BUDGET).exists()
-    (table.parent / BUDGET).write_bytes(kept)
-    assert go_on().certificate["budget"]["runs"] == (1 if how == "resume" else 2)
+    assert not account_files()
+    path.write_bytes(kept)
+    assert go_on()["runs"] == (1 if how == "resume" else 2)
 
 
-def test_the_register_is_the_users_alone_and_needs_a_place(
+def test_other_rows_elsewhere_are_counted_by_the_name_alone(table: Path, tmp_path: Path) -> None:
+    named = {"privacy.account": "cardiology patients"}
+    api.run(on_table(table), named, out=tmp_path / "runs" / "a")
+    (tmp_path / "next year").mkdir()
+    later = tmp_path / "next year" / "all.csv"
+    later.write_text(table.read_text() + "0.1,0.2,0,1\n")
+    told = preview([(api.plan(on_table(later), named), 1)], None)
+    assert told is not None
+    assert (told["runs"], told["runs_before"], told["account"]) == (2, 1, "cardiology patients")
+    assert told["account_note"]
+    unnamed = preview([(api.plan(on_table(later)), 1)], None)
+    assert unnamed is not None
+    assert unnamed["runs"] == 1
+    assert "privacy.account" in unnamed["account_note"]
+
+
+def test_another_name_for_the_same_records_starts_no_new_account(table: Path, tmp_path: Path) -> None:
+    for k, name in enumerate((None, "patients", "nobody")):
+        change = {} if name is None else {"privacy.account": name}
+        done = api.run(on_table(table), change, out=tmp_path / "runs" / str(k))
+        assert done.certificate["budget"]["runs"] == k + 1
+    assert len(account_files()) == 3
+    table.write_text(table.read_text() + "0.1,0.2,0,1\n")  # now by what was copied into the last
+    for path in account_files():
+        if path.stem != "nobody":
+            path.unlink()
+    assert _spent(table)[0] == 3
+
+
+def test_the_names_of_accounts_are_written_in_one_way(table: Path) -> None:
+    names = ("caf\u00e9  patients ", "cafe\u0301 patients")
+    assert (
+        len({api.plan(on_table(table), {"privacy.account": name}).asked.privacy.account for name in names})
+        == 1
+    )
+    for wrong in ("", "../x", "a/b", ".hidden", "a\0b", "x" * 300):
+        with pytest.raises(UserError, match=r"privacy\.account"):
+            api.plan(on_table(table), {"privacy.account": wrong})
+
+
+def test_one_account_counts_all_its_nodes(tmp_path: Path) -> None:
+    """The same people at several nodes: by name, or because the files are the same."""
+    for i in range(3):
+        (tmp_path / str(i)).mkdir()
+        write_table(tmp_path / str(i) / "clinic.csv", seed=i // 2)
+    asked = on_table(tmp_path / "{node}" / "clinic.csv")
+    alone = api.plan(asked).privacy.worst.proven.epsilon
+    for change, accounts in (({}, 2), ({"privacy.account": "all"}, 1), ({"privacy.account": "{node}"}, 3)):
+        run = api.run(asked, change, out=tmp_path / "runs" / str(accounts))
+        assert run.certificate["budget"]["epsilon"] > 1.3 * alone
+        assert len({account(tmp_path / str(i) / "clinic.csv").name for i in range(3)}) <= accounts
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_copy_of_a_run_directory_is_not_resumed(table: Path, tmp_path: Path, ended: bool) -> None:
+    """What it would draw has other noise than what the original draws, and was reserved once."""
+    original, copy = tmp_path / "runs" / "a", tmp_path / "runs" / "b"
+    stop_in_first_round(table, original)
+    shutil.copytree(original, copy)
+    if ended:
+        api.resume(original)
+    with pytest.raises(UserError, match=r"runs/b is a copy of .*runs/a"):
+        api.resume(copy)
+    if ended:
+        shutil.rmtree(original)
+        with pytest.raises(UserError, match="fewer draws"):
+            api.resume(copy)
+    else:
+        shutil.rmtree(original)  # then it was moved
+        assert api.resume(copy).certificate["budget"]["runs"] == 1
+
+
+def test_a_run_killed_before_its_first_draw_leaves_its_reservation(table: Path, tmp_path: Path) -> None:
+    """kill -9 between the reservation and the ledger: whoever runs again sees what was planned."""
+    api.run(on_table(table), out=tmp_path / "runs" / "a")
+    program = f"""
+import os, signal
+from gossamer.accounting.ledger import LedgerBook
+from gossamer.training import api
+LedgerBook.create = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+api.run({on_table(table)!r}, out={str(tmp_path / "runs" / "b")!r})
+"""
+    killed = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert [one.settled for one in account(table).spendings] == [True, False]
+    assert api.run(on_table(table), out=tmp_path / "runs" / "c").certificate["budget"]["runs"] == 3
+
+
+def test_processes_at_once_share_one_new_account(table: Path, tmp_path: Path) -> None:
+    """Neither has a name, and the cap pays for one of them."""
+    alone = api.plan(on_table(table)).privacy.worst.proven.epsilon
+    program = "import sys; from gossamer.training import api; api.run({!r}, {!r}, out=sys.argv[1])"
+    command = program.format(on_table(table), {"privacy.cap": 1.05 * alone})
+    started = [
+        subprocess.Popen([sys.executable, "-c", command, str(tmp_path / name)], stderr=subprocess.PIPE)
+        for name in "ab"
+    ]
+    errors = [process.communicate()[1] for process in started]
+    assert sorted(process.returncode == 0 for process in started) == [False, True]
+    assert sum(b"privacy.cap" in text for text in errors) == 1
+    assert len(account_files()) == len(account(table).spendings) == 1
+
+
+def test_records_that_change_while_a_run_is_under_way_keep_its_account(table: Path, tmp_path: Path) -> None:
+    def edit(done: int) -> None:
+        if done == 1:
+            table.write_text(table.read_text() + "0.1,0.2,0,1\n")
+            table.with_name("all.csv.account").unlink()
+
+    execute(assemble(Plan.of(resolve(on_table(table)))), out=tmp_path / "runs" / "a", on_round=edit)
+    (path,) = account_files()
+    (left,) = Account(
+        replace(places(resolve(on_table(table)), None, range(3))[0].source, name=path.stem)
+    ).spendings
+    assert left.settled
+
+
+def test_the_clock_decides_nothing(table: Path) -> None:
+    """A run that failed is given back, and resumed with an earlier clock: an older copy of the account is no later."""
+    o = api.plan(on_table(table))
+    accounts = Accounts(o, places(o.asked, None, range(3)), "the run")
+    accounts.reserve("2026-02-01T00:00:00Z")
+    accounts.settle("2026-03-01T00:00:00Z", None)
+    (path,) = account_files()
+    path.with_name("older.jsonl").write_bytes(path.read_bytes())
+    accounts.reserve("2020-01-01T00:00:00Z")
+    (left,) = account(table).spendings
+    assert not left.settled
+    assert left.draws > 0
+
+
+def test_a_damaged_mark_is_an_error(table: Path, tmp_path: Path) -> None:
+    api.run(on_table(table), out=tmp_path / "runs" / "a")
+    mark = table.with_name("all.csv.account")
+    whole = mark.read_bytes()
+    for damaged in (b"", b"{", b"[]", b"{}", whole[:30], b"\xff"):
+        mark.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"all\.csv\.account is damaged"):
+            _spent(table)
+    mark.write_bytes(whole)
+    assert _spent(table)[0] == 1
+
+
+def test_records_where_no_mark_can_be_written_have_an_account(table: Path, tmp_path: Path) -> None:
+    long = table.rename(table.with_name("x" * 250 + ".csv"))
+    for k in (1, 2):
+        assert api.run(on_table(long), out=tmp_path / "runs" / str(k)).certificate["budget"]["runs"] == k
+    assert [*table.parent.iterdir()] == [long]
+
+
+def test_what_two_users_spent_apart_is_found_and_joined(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "state"))
+    """Each has a folder; one brings the account as it was to the other, and both go on."""
+    api.run(on_table(table), out=tmp_path / "one" / "a")
+    first, (path,) = default_folder(), account_files()
+    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "second user"))
+    default_folder().mkdir(parents=True)
+    (default_folder() / "from the first.jsonl").write_bytes(path.read_bytes())
+    assert api.run(on_table(table), out=tmp_path / "two" / "a").certificate["budget"]["runs"] == 2
+    theirs = account_files()
+    monkeypatch.setenv("GOSSAMER_STATE", str(first.parent))
+    with pytest.raises(UserError, match="was counted in the account"):
+        api.run(on_table(table), out=tmp_path / "one" / "b")
+    for file in theirs:
+        (first / f"theirs {file.name}").write_bytes(file.read_bytes())
+    assert api.run(on_table(table), out=tmp_path / "one" / "b").certificate["budget"]["runs"] == 3
+
+
+def test_an_owners_cap_goes_with_the_records(table: Path, tmp_path: Path) -> None:
+    default_folder().mkdir(parents=True)
+    (default_folder() / "mine.jsonl").write_text('{"version": 1, "kind": "budget", "cap": 1.2}\n')
+    api.run(on_table(table), {"privacy.account": "mine"}, out=tmp_path / "a")
+    (tmp_path / "copy").mkdir()
+    copy = tmp_path / "copy" / "all.csv"
+    copy.write_bytes(table.read_bytes())
+    for change in ({}, {"privacy.account": "another"}):
+        with pytest.raises(UserError, match=r"mine\.jsonl has the cap 1\.2"):
+            api.run(on_table(copy), change, out=tmp_path / "b")
+
+
+def test_a_folder_of_accounts_is_the_users_alone_and_needs_a_place(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api.run(on_table(table), out=tmp_path / "a")
-    (listed,) = (tmp_path / "state" / "accounts").glob("*.jsonl")
-    assert listed.stat().st_mode & 0o077 == listed.parent.stat().st_mode & 0o077 == 0
+    assert default_folder().stat().st_mode & 0o077 == 0
+    table.with_name("all.csv.account").unlink()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "file"))
-    with pytest.raises(UserError, match="environment variable GOSSAMER_STATE"):
-        api.run(on_table(table), out=tmp_path / "b")
-    assert not (tmp_path / "b").exists()
+    with pytest.raises(UserError, match=r"data\.accounts, or the environment variable GOSSAMER_STATE"):
+        api.run(on_table(table), out=tmp_path / "new" / "b")
+    assert not (tmp_path / "new" / "b").exists()
 
 
 def test_a_damaged_account_stops_a_run_before_it_begins(table: Path, tmp_path: Path) -> None:
     for name in "ab":
         api.run(on_table(table), out=tmp_path / name)
-    path = table.parent / BUDGET
+    (path,) = account_files()
     path.write_bytes(path.read_bytes().replace(b'"releases":[[2,', b'"releases":[[1,', 1))
-    with pytest.raises(UserError, match=r"budget\.jsonl line 3 does not follow line 2"):
+    with pytest.raises(UserError, match=r"\.jsonl line 3 does not follow line 2"):
         api.run(on_table(table), out=tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
 def test_public_records_have_no_account(tmp_path: Path) -> None:
     assert places(api.configure("quickstart"), None, range(8)) == []
-    with pytest.raises(UserError, match=r"privacy\.cap = 3\.0 is kept next to the records of your own"):
+    with pytest.raises(UserError, match=r"privacy\.cap = 3\.0"):
         api.plan("quickstart", {"privacy.cap": 3.0})
 
 
@@ -350,12 +571,13 @@ def test_each_account_has_its_owners_cap(tmp_path: Path) -> None:
         write_table(tmp_path / str(i) / "clinic.csv", seed=i)
     asked = on_table(tmp_path / "{node}" / "clinic.csv")
     api.run({**asked, "nodes": 1}, out=tmp_path / "a")  # node 0 has spent most
-    (tmp_path / "2" / BUDGET).write_text('{"version": 1, "kind": "budget", "cap": 0.5}\n')
+    (default_folder() / "patients of 2.jsonl").write_text('{"version": 1, "kind": "budget", "cap": 0.5}\n')
+    asked["privacy"]["account"] = "patients of {node}"
     for refused in (
         lambda: refuse_above_cap([(api.plan(asked), 1)], None),
         lambda: api.run(asked, {"privacy.cap": 5.0}, out=tmp_path / "b"),
     ):
-        with pytest.raises(UserError, match=r"2/budget\.jsonl has the cap 0\.5 in its first line"):
+        with pytest.raises(UserError, match=r"patients of 2\.jsonl has the cap 0\.5"):
             refused()
     assert not (tmp_path / "b").exists()
     spent = [preview([(api.plan({**asked, "nodes": n}), 0)], None) for n in (1, 2)]
@@ -366,26 +588,30 @@ def test_each_account_has_its_owners_cap(tmp_path: Path) -> None:
 def test_ranks_keep_the_accounts_of_their_nodes_and_share_the_totals_only(
     two_ranks: Pool, tmp_path: Path
 ) -> None:
+    folder = tmp_path / "accounts"  # the ranks have another user folder than the test
     for i in range(3):
         (tmp_path / str(i)).mkdir()
         write_table(tmp_path / str(i) / "clinic.csv", seed=i)
-    asked = on_table(tmp_path / "{node}" / "clinic.csv")
+    asked = on_table(tmp_path / "{node}" / "clinic.csv", accounts=str(folder))
     api.run({**asked, "nodes": 1, "name": "secret"}, {"privacy.noise.source": "seeded"}, out=tmp_path / "a")
     config = resolve(asked, {"runtime.kind": "processes"}).model_dump(exclude_none=True)
     answers = two_ranks.call("gossamer_run", sizes=[1, 2], settings=config, out=tmp_path / "b")
     assert not [answer for answer in answers if isinstance(answer, Exception)]
-    counts = [[s.settled for s in budget.read(tmp_path / str(i) / BUDGET).spendings] for i in range(3)]
-    assert counts == [[True, True], [True], [True]]
+    files = [tmp_path / str(i) / "clinic.csv" for i in range(3)]
+    assert [[s.settled for s in account(file, accounts=str(folder)).spendings] for file in files] == [
+        [True, True],
+        [True],
+        [True],
+    ]
     stated = json.loads((tmp_path / "b" / "certificate.json").read_text())["budget"]
-    assert (stated["epsilon"], stated["runs"]) == (None, 2)
-    assert "secret" not in stated["because"]
+    assert (stated["runs"], stated["unprotected"]) == (1, 1)
     # One node's cap is everyone's refusal, and what the others had reserved is given back.
     (tmp_path / "3").mkdir()
-    own = write_table(tmp_path / "3" / "clinic.csv", seed=3)
-    (own.parent / BUDGET).write_text('{"version": 1, "kind": "budget", "cap": 0.1}\n')
-    four = {**config, "nodes": 4}
+    write_table(tmp_path / "3" / "clinic.csv", seed=3)
+    (folder / "people of 3.jsonl").write_text('{"version": 1, "kind": "budget", "cap": 0.1}\n')
+    four = {**config, "nodes": 4, "privacy": {**config["privacy"], "account": "people of {node}"}}
     answers = two_ranks.call("gossamer_run", sizes=[2, 2], settings=four, out=tmp_path / "c")
     assert all("has the cap 0.1" in str(answer) for answer in answers)
     assert not (tmp_path / "c").exists()
-    assert all(s.settled for i in range(3) for s in budget.read(tmp_path / str(i) / BUDGET).spendings)
-    assert [len(s.histories[0].releases) for s in budget.read(tmp_path / "1" / BUDGET).spendings] == [1, 0]
+    assert all(s.settled for file in files for s in account(file, accounts=str(folder)).spendings)
+    assert [len(s.histories[0].releases) for s in account(files[1], accounts=str(folder)).spendings] == [1, 0]

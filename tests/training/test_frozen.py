@@ -151,7 +151,6 @@ def test_a_stored_run_and_its_exports_have_the_values_of_the_run(tmp_path: Path)
     rest = set(wanted) - {"again.weight"}  # tied: one of the two names is enough
     written = load_file(tmp_path / "out" / "model.safetensors")
     assert all(torch.equal(written[name], wanted[name]) for name in rest)
-    export(tmp_path / "r", tmp_path / "script", kind="torchscript", module=other)  # compared with the network
     (tmp_path / "r" / "frozen.safetensors").write_bytes(b"others")
     with pytest.raises(UserError, match=r"frozen\.safetensors is not what the run signed"):
         gossamer.load(tmp_path / "r", module=other).module()

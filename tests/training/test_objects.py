@@ -163,7 +163,7 @@ def test_records_in_memory_are_as_private_as_those_in_a_file(tmp_path: Path) -> 
         gossamer.run(SMALL, data=gossamer.Data((X, Y), classes=2))
     with pytest.raises(UserError, match=r"data\.test holds training records"):
         gossamer.run(SMALL, data=gossamer.Data((X, Y), classes=2, count=15, test=(X[:3], Y[:3])))
-    with pytest.raises(UserError, match=r"privacy\.cap = 9.* is kept next to the records"):
+    with pytest.raises(UserError, match=r"privacy\.cap = 9.* files of your own records have"):
         gossamer.plan(SMALL, {"privacy.cap": 9.0}, data=DATA)
     done = trained(tmp_path)
     manifest = (tmp_path / "run" / "manifest.json").read_text()

@@ -215,7 +215,7 @@ def test_that_it_is_slower_is_said_once(caplog: pytest.LogCaptureFixture, tmp_pa
 def test_torch_prints_nothing_of_its_own() -> None:
     code = (
         "import torch; from torch import nn\n"
-        "from tests.run.test_own_modules import Sequences, records\n"
+        "from tests.training.test_own_modules import Sequences, records\n"
         "from gossamer.kernels.clipped_sum import ClippedSum\n"
         "x, y = records(4)\n"
         "kernel = ClippedSum(Sequences(nn.LSTM(4, 4, batch_first=True)), nn.CrossEntropyLoss(reduction='none'))\n"

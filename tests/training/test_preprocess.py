@@ -18,6 +18,7 @@ from tests.support.signed_runs import edit
 from tests.support.without_replacement import DIGITS
 
 import gossamer
+from gossamer.accounting.budget import default_folder
 from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.ledger import LedgerBook, LedgerError, read_all
 from gossamer.accounting.proven import proven
@@ -346,7 +347,8 @@ def test_a_run_that_fails_while_it_begins_keeps_in_its_account_what_it_had_relea
     monkeypatch.setattr(module, "write_atomically", full)
     with pytest.raises(UserError, match="cannot be written: no space left"):
         execute(assemble(Plan.of(asked)), out=tmp_path / "run")
-    said = [json.loads(line) for line in (tmp_path / "budget.jsonl").read_text().splitlines()]
+    (account,) = default_folder().glob("*.jsonl")
+    said = [json.loads(line) for line in account.read_text().splitlines()]
     assert "one-sided" in json.dumps(said[-1])  # the release
     assert '"gaussian"' not in json.dumps(said[-1])  # and no draw
 
@@ -377,22 +379,20 @@ def test_a_certificate_that_says_something_else_is_refused(tmp_path: Path, chang
         certificate_of(out)
 
 
-@pytest.mark.parametrize("kind", ["torchscript", "safetensors"])
-def test_an_exported_model_standardises_by_itself(tmp_path: Path, kind: str) -> None:
+def test_an_exported_model_standardises_by_itself(tmp_path: Path) -> None:
+    from gossamer.results.trained.export import Prepared
     from gossamer.training.predict import export
 
     changes = {"data__standardise": {"kind": "quantiles"}, "data__pca": None, "data__pca_from": "train"}
     out = run(tmp_path, "quickstart", **{**GOSSIP, **changes, "rounds": 2, "data__scale": "none"})
-    found = export(out.directory, tmp_path / "exported", kind=kind)
+    found = export(out.directory, tmp_path / "exported")
     assert any("64 columns by a middle and spread" in step for step in found["card"]["inputs"]["steps"])
-    if kind == "torchscript":  # it was held against the network behind its steps when it was written
-        raw = outlined("quickstart").dataset or outlined("quickstart", **{**GOSSIP, **changes}).dataset
-        assert raw is not None
-        with pytest.warns(DeprecationWarning, match=r"torch\.jit\.load"):
-            again = torch.jit.load(tmp_path / "exported" / "model.pt")  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            decided = again(torch.from_numpy(raw.x_test)).argmax(1).numpy()
-        assert (decided == out.models.predict(raw.x_test)).mean() > 0.99
+    raw = outlined("quickstart").dataset or outlined("quickstart", **{**GOSSIP, **changes}).dataset
+    assert raw is not None
+    whole = Prepared(out.models.description.inputs, out.models.module()).eval()
+    with torch.no_grad():
+        decided = whole(torch.from_numpy(raw.x_test)).argmax(1).numpy()
+    assert (decided == out.models.predict(raw.x_test)).mean() > 0.99
 
 
 @pytest.mark.slow

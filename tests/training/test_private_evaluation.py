@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 import gossamer
 from gossamer.accounting.recompute import recompute
-from gossamer.cli import app
 from gossamer.errors import UserError
 from gossamer.models.measures import cells_of, measures_of
 from gossamer.results.rundir import RunDirectory
@@ -200,8 +200,11 @@ def test_ranks_say_what_one_process_says(tmp_path: Path) -> None:
     for name, runtime in (("one", {}), ("two", {"runtime.kind": "processes", "runtime.ranks": 2})):
         sets = [f"--set={key}={json.dumps(value) if not isinstance(value, dict) else toml(value)}"
                 for key, value in {**same, **runtime}.items()]  # fmt: skip
-        done = CliRunner().invoke(app, ["run", "quickstart", *sets, "--out", str(tmp_path / name), "--json"])
-        assert done.exit_code == 0, done.output
+        command = ["run", "quickstart", *sets, "--out", str(tmp_path / name), "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "gossamer", *command], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout.splitlines()[-1]))
     assert found[0]["accuracy_by_node"] == pytest.approx(found[1]["accuracy_by_node"])
     assert found[0]["epsilon_proven"] == pytest.approx(found[1]["epsilon_proven"])

@@ -11,8 +11,8 @@ from tests.support.configurations import configured
 
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
-from gossamer.runtime.group import Alone
-from gossamer.training.api import configuration, join_group, prints, start
+from gossamer.runtime.group import Alone, prints
+from gossamer.training.api import configuration, join_group, start
 
 
 def begun(folder: Path) -> Path:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gossamer.accounting.calibrate import common_factor, least_scale
-from gossamer.accounting.gaussian import check_delta, check_epsilon
+from gossamer.accounting.calibrate import Target, common_factor, least_scale
+from gossamer.accounting.gaussian import check_epsilon
 from gossamer.accounting.observers import EVERYONE, UNIT, Observer
-from gossamer.accounting.proven import Proven, profile, proven
+from gossamer.accounting.proven import Proven, check_terms, profile, proven
 from gossamer.accounting.releases import ADJACENCIES, Counted, Gaussian, Laplace, Release
 from gossamer.errors import UserError
 
@@ -50,10 +50,12 @@ def _lot(rate: float, sampling: str | None, sensitivity: float) -> dict[str, Any
     return {"rate": rate, "sampling": drawn, "sensitivity": sensitivity, "adjacency": ADJACENCIES[0]}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Figure(Proven):
     """A proven ε with all that it is about. ε = ∞ comes with `because`; the true ε is at least `lower`, if known."""
 
+    delta: float
+    adjacency: str
     unit: str
     observer: str
 
@@ -95,9 +97,7 @@ class Accountant:
         tolerance: float = 0.01,
     ):
         """`adjacency`: "add-remove" or "replace-one"; `tolerance`: how close upper and lower bound should come."""
-        check_delta(delta)
-        if adjacency not in ADJACENCIES:
-            raise UserError(f"adjacency = {adjacency!r} must be {' or '.join(ADJACENCIES)}.")
+        check_terms(delta, adjacency)
         self.delta, self.adjacency, self.unit, self.observer = delta, adjacency, unit, observer
         self.tolerance = tolerance
         self._counted: list[Counted] = []
@@ -123,7 +123,13 @@ class Accountant:
         price = proven(
             self._counted, self.delta, self.adjacency, observer=self.observer, tolerance=self.tolerance
         )
-        return Figure(**vars(price), unit=self.unit, observer=self.observer.description)
+        return Figure(
+            **vars(price),
+            delta=self.delta,
+            adjacency=self.adjacency,
+            unit=self.unit,
+            observer=self.observer.description,
+        )
 
     def deltas(self, epsilons: Sequence[float]) -> list[float]:
         """The δ that is proven at each ε: the whole curve, of which `epsilon` is one point.
@@ -141,26 +147,24 @@ class Accountant:
         reason = next((why for one, _ in self._counted if (why := one.unpriceable(self.adjacency))), None)
         if reason is not None or not any(times for _, times in self._counted):
             raise UserError(f"epsilon = {epsilon:g} cannot be reached: {reason or 'nothing was added'}.")
-        factor = self._factor(epsilon)
+        target = Target(
+            epsilon=epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            observer=self.observer,
+            tolerance=self.tolerance,
+        )
+        every = [one for one, times in self._counted for _ in range(times)]
+        lots = {(one.sampling, one.rate) for one, _ in self._counted}
+        if len(lots) == 1 and all(type(one) is Gaussian for one in every):
+            ((sampling, rate),) = lots
+            multipliers = [one.noise_multiplier for one in every]
+            factor = common_factor(multipliers, target, sampling=sampling, rate=rate)
+        else:
+            factor = least_scale(lambda factor: [one.scaled(factor) for one in every], target)
         calibrated = copy.copy(self)
         calibrated._counted = [(one.scaled(factor), times) for one, times in self._counted]
         return calibrated
-
-    def _factor(self, epsilon: float) -> float:
-        terms: dict[str, Any] = {
-            "adjacency": self.adjacency,
-            "epsilon": epsilon,
-            "delta": self.delta,
-            "observer": self.observer,
-            "tolerance": self.tolerance,
-        }
-        alike = {(one.sampling, one.rate) for one, _ in self._counted}
-        if len(alike) == 1 and all(type(one) is Gaussian for one, _ in self._counted):
-            ((sampling, rate),) = alike
-            multipliers = [m for one, times in self._counted for m in [one.noise_multiplier] * times]
-            return common_factor(multipliers, sampling=sampling, rate=rate, **terms)
-        every = [one for one, times in self._counted for _ in range(times)]
-        return least_scale(lambda factor: [one.scaled(factor) for one in every], **terms)
 
     def __repr__(self) -> str:
         count = sum(times for _, times in self._counted)

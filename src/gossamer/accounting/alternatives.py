@@ -114,8 +114,8 @@ def by_observer(
     unit: str = UNIT,
 ) -> dict[str, Any]:
     """The lines of plans and certificates; `epsilons` at `shared.at`. Where nothing is proven ε is None."""
-    figures = dict(zip(shared.at if shared else (), map(_finite, epsilons), strict=True))
-    observers = [(planned, _finite(epsilon))]
+    figures = dict(zip(shared.at if shared else (), map(finite, epsilons), strict=True))
+    observers = [(planned, finite(epsilon))]
     if shared is not None:
         observers = [(colluders(q), figures[q]) for q in shared.reported]
     return {
@@ -136,7 +136,7 @@ def by_observer(
     }
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
     return None if math.isinf(value) else value
 
 
@@ -165,12 +165,9 @@ def group_epsilons(
     if not counted:
         return dict.fromkeys(sizes, 0.0)
     if all(isinstance(one, Gaussian) and one.sampling == "full" for own in counted for one, _ in own):
-        return {k: max(_moved_together(own, k, delta, adjacency) for own in counted) for k in sizes}
+        moved = {k: [[(one.scaled(1 / k), count) for one, count in own] for own in counted] for k in sizes}
+        return {k: max(proven(own, delta, adjacency).epsilon for own in moved[k]) for k in sizes}
     return _by_moves(counted, delta, adjacency, sizes)
-
-
-def _moved_together(counted: Sequence[Counted], k: int, delta: float, adjacency: str) -> float:
-    return proven([(release.scaled(1 / k), count) for release, count in counted], delta, adjacency).epsilon
 
 
 def _by_moves(
@@ -200,18 +197,23 @@ def _priced(counted: tuple[Counted, ...], delta: float, adjacency: str) -> float
 
 def _coarser(counted: Sequence[Counted]) -> list[Counted]:
     """Gaussians that differ in their noise alone, in a few classes with the least noise of each: quicker to price."""
-    alike: dict[Release, list[Counted]] = {}
+    alike: dict[tuple[object, ...], list[tuple[float, int, Release]]] = {}
     coarse: list[Counted] = []
     for release, count in counted:
         if type(release) is Gaussian and not release.in_passes:
-            unit = replace(release, sigma=release.noise_multiplier, sensitivity=1.0)
-            alike.setdefault(replace(unit, sigma=1.0), []).append((unit, count))
+            key = (
+                release.sampling, release.rate, release.adjacency,
+                release.pass_number, release.lot_number, release.clipped,
+            )  # fmt: skip
+            alike.setdefault(key, []).append((release.noise_multiplier, count, release))
         else:
             coarse.append((release, count))
     for members in alike.values():
-        members.sort(key=lambda one: one[0].noise_multiplier)
+        members.sort(key=lambda one: one[0])
         for part in np.array_split(np.arange(len(members)), min(_CLASSES, len(members))):
-            coarse.append((members[part[0]][0], sum(members[k][1] for k in part)))
+            multiplier, _, release = members[part[0]]
+            unit = replace(release, sigma=multiplier, sensitivity=1.0)
+            coarse.append((unit, sum(members[k][1] for k in part)))
     return coarse
 
 

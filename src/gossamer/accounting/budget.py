@@ -1,18 +1,20 @@
-"""`budget.jsonl`, the account of what was spent on records, next to them. Its lines are chained as a ledger's.
+"""Accounts of what was spent on people's records. The lines of an account are chained as a ledger's.
 
-The first line says what the file is and may hold the owner's `cap`, the most that all runs may cost together. A run
-*reserves* what it plans before its first release, and *settles* at its end for what its ledgers say happened; one that
-crashes leaves its reservation, which is the pessimistic side. Both are a `Spending`; the last one of a run and a file
-counts. Everything is done under a lock (`.budget.jsonl.lock`): of two runs at once, the second sees the first.
+An account is a file `NAME.jsonl` in a folder of accounts. Its name is given, or it is found by the content of the
+records: every line has the digest of their file. A *mark* next to the records, `FILE.account`, holds the hash of the
+account's last line: an account that does not have that line is missing, older or cut. So a copy of the records finds
+their account by content, an edited file by its mark, another version of them elsewhere by the name alone.
 
-A *register* in the user's own state folder holds the same lines by the content of the records, `accounts/DIGEST.jsonl`.
-Each of the two files gets the lines that it lacks from the other, so what was spent is still counted where the records
-were copied or moved, or where the account was deleted or replaced by an older one.
+A run *reserves* what it plans before its first release, and *settles* at its end for what its ledgers say happened; one
+that crashes leaves its reservation, which is the pessimistic side. Both are a `Spending`; the last one of a run and a
+file counts. Everything is done under the folder's lock: of two runs at once, the second sees the first. The first line
+of an account may hold the owner's `cap`, the most that all runs may cost together.
 
 A run on the user's own records is one `Spending` per file of theirs. Its nodes' releases are kept as `History`s: nodes
 that release alike share one. All are composed numerically, never added up, at the smallest δ and the strictest
 adjacency that any of the runs asked for: so no later run makes an earlier one look cheaper. Of runs that protect
-records and others that protect persons, the total is of a record: see `observers.in_common`.
+records and others that protect persons, the total is of a record: see `observers.in_common`. Runs without privacy are
+listed and cost nothing: no ε covers what they release.
 
 Which of several histories is a record's? A record of a file that is dealt out at random may sit on any node, on another
 one in every run: the total is the largest over all choices. Where an owner column says who holds it, and the file is
@@ -25,9 +27,10 @@ import itertools
 import json
 import math
 import os
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -48,6 +51,7 @@ from gossamer.accounting.releases import Counted, Event, Release, remember_liste
 from gossamer.errors import UserError
 
 Releases = tuple[Counted, ...]
+Key = tuple[str, int]  # a run, and the first of the nodes that hold the records
 Way = frozenset[tuple[Releases, int]]  # which histories a record was in, and how often
 MOST_WAYS = 24  # compositions of one total: each takes up to a second or so
 STRICT = "replace-one"
@@ -81,18 +85,30 @@ class Spending:
     """What one run releases about the records of one file."""
 
     run: str  # its name for itself
-    records: str  # the file's name
-    digest: str | None  # of its bytes; only in an account next to the file itself
+    node: int  # the first that holds the records
+    records: str  # the file
+    digest: str  # of its content
     name: str  # what people call the run
     at: str
     delta: float
     adjacency: str
-    no_privacy: str | None  # why nobody is protected whatever the releases say: seeded noise
+    no_privacy: str | None  # why nobody is protected whatever the releases say: seeded noise, or none
     holder: str | None  # the column that says which node holds a record; None: any may
     times: int  # so many such runs: an audit trains again and again
     histories: tuple[History, ...]
     settled: bool = False  # what happened, not what was planned
     unit: str = UNIT  # what it protects, in words
+    directory: str | None = None  # of the run
+    entry: int = 0  # how often the run had written before
+
+    @property
+    def key(self) -> Key:
+        return self.run, self.node
+
+    @property
+    def draws(self) -> int:
+        """Of all nodes together."""
+        return sum(len(one.nodes) * count for one in self.histories for _, count in one.releases)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "histories": [history.to_json() for history in self.histories]}
@@ -114,36 +130,27 @@ class Spending:
 
 @dataclass(frozen=True)
 class Total:
-    """All runs on the same records together. ε = ∞ comes with `because`."""
+    """All runs in an account together. ε = ∞ comes with `because`."""
 
     epsilon: float
-    runs: int
+    runs: int  # that ε is of
     delta: float | None  # None: nothing was released
     adjacency: str | None
     because: str | None = None
     provable: float | None = None  # ε of the runs about which something is proven, if others are among them
     observer: str = EVERYONE.description
     unit: str = UNIT
-
-
-def same_records(spendings: Iterable[Spending], records: str, digest: str | None) -> list[Spending]:
-    """Those on a file of that name or with those bytes: a file may be renamed, and it may be edited in place."""
-    left, same = list(spendings), []
-    names, digests = {records}, {digest} - {None}
-    while matching := [s for s in left if s.records in names or s.digest in digests]:
-        same += matching
-        names |= {s.records for s in matching}
-        digests |= {s.digest for s in matching} - {None}
-        left = [s for s in left if s not in matching]
-    return sorted(same, key=lambda s: s.at)
+    unprotected: int = 0  # runs without privacy besides
 
 
 def total(spendings: Sequence[Spending]) -> Total:
-    """What these runs, all on the same records, cost together."""
-    counted = [s for s in spendings if any(history.releases for history in s.histories)]
-    runs = sum(s.times for s in counted)
+    """What these runs, all on the same people's records, cost together."""
+    released = [s for s in spendings if any(history.releases for history in s.histories)]
+    counted = [s for s in released if s.no_privacy is None]
+    runs = sum({s.run: s.times for s in counted}.values())
+    unprotected = sum({s.run: s.times for s in released if s.no_privacy is not None}.values())
     if not counted:
-        return Total(0.0, 0, None, None)
+        return Total(0.0, 0, None, None, unprotected=unprotected)
     delta = min(s.delta for s in counted)
     unit, exchanged = in_common(s.unit for s in counted)
     strict = exchanged or any(s.adjacency == STRICT for s in counted)
@@ -157,15 +164,13 @@ def total(spendings: Sequence[Spending]) -> Total:
         first = next(s for s in counted if s.run in reasons)
         because = f"{first.name} ({first.at}): {reasons[first.run]}"
         provable = _composed(rest, delta, adjacency) if rest else 0.0
-        return Total(math.inf, runs, delta, adjacency, because, provable, observer, unit)
+        return Total(math.inf, runs, delta, adjacency, because, provable, observer, unit, unprotected)
     epsilon = _composed(counted, delta, adjacency)
     nothing = "the composition has no finite ε at this δ" if math.isinf(epsilon) else None
-    return Total(epsilon, runs, delta, adjacency, nothing, observer=observer, unit=unit)
+    return Total(epsilon, runs, delta, adjacency, nothing, None, observer, unit, unprotected)
 
 
 def _unprovable(spending: Spending, adjacency: str) -> str | None:
-    if spending.no_privacy is not None:
-        return spending.no_privacy
     releases = (release for history in spending.histories for release, _ in history.releases)
     return next((reason for one in releases if (reason := one.unpriceable(adjacency))), None)
 
@@ -225,212 +230,255 @@ def _epsilon(way: Way, delta: float, adjacency: str) -> float:
 
 
 VERSION = 1
-STATE, REGISTER = "GOSSAMER_STATE", "accounts"
-Listed = tuple[Path, str, str]  # the register of the records, and their file and digest as it has them
+STATE = "GOSSAMER_STATE"
 PATIENCE = 300.0  # seconds to wait for others: each holds the lock for as long as pricing takes
+MARK = ".account"  # what the file next to the records is called, after theirs
+
+
+def default_folder() -> Path:
+    """The user's own folder of accounts; GOSSAMER_STATE names another state folder."""
+    if chosen := os.environ.get(STATE):
+        state = Path(chosen).expanduser()
+    elif shared := os.environ.get("XDG_STATE_HOME"):
+        state = Path(shared).expanduser() / "gossamer"
+    else:
+        state = Path.home() / ".local" / "state" / "gossamer"
+    return state / "accounts"
 
 
 @dataclass(frozen=True)
-class Budget:
-    """The content of a budget file."""
+class Source:
+    """A file of records, and where its account is to be."""
 
-    cap: float | None
-    spendings: tuple[Spending, ...]
+    file: Path
+    digest: str  # of its content
+    folder: Path
+    name: str | None  # of the account, where it was given one
 
-    def of(self, records: str, digest: str | None) -> list[Spending]:
-        """What was spent on these records."""
-        return same_records(self.spendings, records, digest)
+    def is_of(self, other: Source) -> bool:
+        """Whether these are the same people's records, as far as two files tell."""
+        return (
+            self.file == other.file
+            or self.digest == other.digest
+            or (self.name is not None and self.name == other.name)
+        )
 
+    @property
+    def mark(self) -> Path:
+        """The file next to the records that says how far their account had come."""
+        return self.file.with_name(self.file.name + MARK)
 
-NOTHING = Budget(None, ())
-
-
-def read(path: Path) -> Budget:
-    """Read and verify a budget file; nothing was spent where there is no file, or an empty one."""
-    return _Account(path).budget
-
-
-def register(digest: str) -> Path:
-    """The user's own account of records with this content; GOSSAMER_STATE names another folder than the user's."""
-    if chosen := os.environ.get(STATE):
-        folder = Path(chosen).expanduser()
-    elif shared := os.environ.get("XDG_STATE_HOME"):
-        folder = Path(shared).expanduser() / "gossamer"
-    else:
-        folder = Path.home() / ".local" / "state" / "gossamer"
-    return folder / REGISTER / f"{digest}.jsonl"
-
-
-def joined(own: Iterable[Spending], others: Iterable[Spending]) -> list[Spending]:
-    """Each run once: its later line; of two at the same time the reservation, which is not less."""
-    latest: dict[tuple[str, str], Spending] = {}
-    for one in (*own, *others):
-        latest[_key(one)] = max(latest.get(_key(one), one), one, key=lambda s: (s.at, not s.settled))
-    return sorted(latest.values(), key=lambda s: s.at)
+    def marked(self) -> tuple[str, str] | None:
+        """(hash of the account's last line, path of the account) as the mark has them."""
+        try:
+            self.mark.stat()
+        except OSError:
+            return None
+        try:
+            entry = json.loads(content(self.mark), object_pairs_hook=no_name_twice)
+            return str(entry["head"]), str(entry["account"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise LedgerError(
+                f"{self.mark} is damaged; put it back as it was, or delete it if the account is whole."
+            ) from None
 
 
-def reserve(path: Path, spending: Spending, cap: float | None, listed: Listed | None = None) -> Total:
+class Account:
+    """All that was spent on the people of a file of records; to be appended to under the folder's lock only.
+
+    Accounts of the folder that list the file's content, or that hold the line its mark names, count with the one that
+    has the given name. What they have is copied into the one that is written to.
+    """
+
+    def __init__(self, source: Source):
+        self.source = source
+        marked = source.marked()
+        named = None if source.name is None else source.folder / f"{source.name}.jsonl"
+        files = []
+        for path in sorted(source.folder.glob("*.jsonl")):
+            data = content(path)
+            if path == named or source.digest.encode() in data or (marked and marked[0] in _heads(data)):
+                files.append(_File(path, data))
+        if marked and not any(marked[0] in file.heads for file in files):
+            raise UserError(
+                f"{source.file} was counted in the account {marked[1]}, and none in {source.folder} goes as far: it "
+                "is missing, older or cut. Put it back as it was; if it is kept elsewhere, name its folder "
+                f"(data.accounts, or the environment variable {STATE}), or copy it into this one under a name of its "
+                f"own. Only if these are other people's records now, delete {source.mark}."
+            )
+        if named is None and files:
+            named = max(files, key=lambda file: len(file.latest)).path
+        elif named is None:
+            named = source.folder / f"{source.file.stem[:40]}-{secrets.token_hex(4)}.jsonl"
+        self._own = next((file for file in files if file.path == named), None) or _File(named, b"")
+        self.name = self._own.path.stem
+        self.is_new = not files
+        latest: dict[Key, Spending] = {}
+        for one in (one for file in files for one in file.latest.values()):
+            latest[one.key] = max(latest.get(one.key, one), one, key=lambda s: (s.entry, not s.settled))
+        self.spendings = list(latest.values())
+        caps = [(file.cap, file.path) for file in files if file.cap is not None]
+        self.cap: float | None = None
+        self.capped: Path | None = None  # the account that has it
+        if caps:
+            self.cap, self.capped = min(caps)
+
+    @property
+    def lists_content(self) -> bool:
+        """Whether an earlier run was on records with exactly this content."""
+        return any(one.digest == self.source.digest for one in self.spendings)
+
+    def of_run(self, spending: Spending) -> Spending | None:
+        return next((one for one in self.spendings if one.key == spending.key), None)
+
+    def others(self, spending: Spending) -> list[Spending]:
+        return [one for one in self.spendings if one.key != spending.key]
+
+    def write(self, spending: Spending) -> None:
+        """Write what only the other accounts have, then this, and how far the account has come."""
+        for one in self.spendings:
+            if self._own.latest.get(one.key) != one:
+                self._own.append(one, self.cap)
+        before = self.of_run(spending)
+        self._own.append(replace(spending, entry=0 if before is None else before.entry + 1), self.cap)
+        mark, new = self.source.mark, self.source.mark.with_name(f".{self.source.mark.name}.new")
+        with suppress(OSError):  # records in a folder that is read only are marked nowhere
+            new.write_text(json.dumps({"account": str(self._own.path), "head": self._own.head}) + "\n")
+            new.replace(mark)
+
+
+def reserve(source: Source, spending: Spending, cap: float | None) -> tuple[str, Total]:
     """Write what a run is going to release, unless that would pass the cap; a run is not counted twice.
 
-    Return the total with it. `cap` is the run's own; the file's may be stricter.
+    Return the account's name and the total with it. `cap` is the run's own; the account's may be stricter.
     """
-    with _both(path, spending, listed) as both:
-        reserved, together = both.of_run, total([*both.others, spending])
+    with _locked(source.folder):
+        account = Account(source)
+        reserved, others = account.of_run(spending), account.others(spending)
+        together = total([*others, spending])
         if reserved is None:
-            owners, capped = min(both.caps, default=(None, path))
-            refuse_above(capped, together, total(both.others), cap, owners)
+            refuse_above(account, [spending], together, total(others), cap)
         # One that was settled as it failed at its beginning and now resumes releases the rest of what was planned.
-        again = reserved is None or (reserved.settled and reserved.histories != spending.histories)
-        both.write(spending if again else None)
-        return together
+        if reserved is None or (reserved.settled and reserved.histories != spending.histories):
+            account.write(spending)
+        return account.name, together
 
 
-def settle(path: Path, spending: Spending, listed: Listed | None = None) -> Total:
+def settle(source: Source, spending: Spending) -> Total:
     """Write what happened in the place of what had been reserved; return the total with it."""
-    with _both(path, spending, listed) as both:
-        if both.of_run is None:
+    with _locked(source.folder):
+        account = Account(source)
+        if account.of_run(spending) is None:
             raise LedgerError(
-                f"{path} no longer holds what this run had reserved; put the file back as it was"
+                f"{source.folder / account.name}.jsonl no longer holds what this run had reserved; put the file back "
+                "as it was"
             )
-        both.write(spending)
-        return total([*both.others, spending])
+        account.write(spending)
+        return total([*account.others(spending), spending])
 
 
 def refuse_above(
-    path: Path, together: Total, before: Total, cap: float | None, owners: float | None = None
+    account: Account, planned: Sequence[Spending], together: Total, before: Total, cap: float | None
 ) -> None:
-    """Refuse a total above the run's own `cap` or that of the file's first line, `owners`."""
-    least = min((one for one in (cap, owners) if one is not None), default=None)
-    if least is None or together.epsilon <= least:
+    """Refuse a total above the run's own `cap` or the account's, and a run without privacy where there is one."""
+    least = min((one for one in (cap, account.cap) if one is not None), default=None)
+    unprotected = next((one.no_privacy for one in planned if one.no_privacy is not None), None)
+    if least is None or (together.epsilon <= least and unprotected is None):
         return
-    limit = f"privacy.cap = {cap:g}" if least == cap else f"{path} has the cap {owners:g} in its first line"
+    limit = (
+        f"privacy.cap = {cap:g}"
+        if least == cap
+        else f"{account.capped} has the cap {least:g} in its first line"
+    )
+    if unprotected is not None:
+        raise UserError(
+            f"{limit}, and this run has {unprotected}; leave the cap out, or protect the records."
+        )
     why = f" ({together.because})" if together.because else ""
     raise UserError(
-        f"{limit}: with this, all runs on these records have proven ε = {together.epsilon:.4g}{why} "
+        f"{limit}: with this, all runs in the account {account.name!r} have proven ε = {together.epsilon:.4g}{why} "
         f"after {before.epsilon:.4g} so far (δ = {together.delta:g}, {together.adjacency}, unit: {together.unit}; "
-        f"observer: {together.observer}; {path}); ask for less privacy.epsilon or fewer rounds, or decide on a larger "
-        "cap."
+        f"observer: {together.observer}); ask for less privacy.epsilon or fewer rounds, or decide on a larger cap."
     )
 
 
-class _Account:
-    """A budget file; to be appended to under its lock only."""
+class _File:
+    """The lines of one account; the last one of a run and a file of records counts."""
 
-    def __init__(self, path: Path):
-        self.path, self.budget, self._head, self._whole = path, NOTHING, "", b""
-        data = content(path) if path.exists() else b""
+    def __init__(self, path: Path, data: bytes):
+        self.path, self.head, self._whole = path, "", b""
+        self.cap: float | None = None
+        self.latest: dict[Key, Spending] = {}
+        self.heads = _heads(data)
         if not data:
             return
-        latest: dict[tuple[str, str], Spending] = {}
 
         def read_entry(payload: bytes) -> None:
             entry = json.loads(payload + b"}", object_pairs_hook=no_name_twice)
-            key = entry["run"], entry["records"]
             try:
-                latest[key] = Spending.from_json(entry, latest.get(key))
+                one = Spending.from_json(entry, self.latest.get((entry["run"], entry["node"])))
             except UserError as error:  # a release that cannot be
                 raise ValueError(str(error)) from None
+            self.latest[one.key] = one
 
-        header, _, self._head, torn = parse_chain(
+        header, _, self.head, torn = parse_chain(
             path, data, lenient=True, what="budget", version=VERSION, read=read_entry
         )
-        cap = header.get("cap")
-        if header.get("kind") != "budget" or not (cap is None or (isinstance(cap, int | float) and cap > 0)):
+        self.cap = header.get("cap")
+        if header.get("kind") != "budget" or not (
+            self.cap is None or (isinstance(self.cap, int | float) and self.cap > 0)
+        ):
             raise LedgerError(
                 f'{path} line 1 is not how a budget begins, for example {{"version": 1, "kind": "budget", "cap": 3.0}}'
             )
-        self.budget = Budget(cap, tuple(latest.values()))
         # The writer of a torn line was stopped before the write returned, so before anything was released.
         self._whole = data.removesuffix(torn)
 
     def append(self, spending: Spending, cap: float | None) -> None:
         """`cap`: the owner's, in the first line of a new file."""
         first = b"\n" if self._whole and not self._whole.endswith(b"\n") else b""
-        if not self._head:
+        if not self.head:
             header = {"version": VERSION, "kind": "budget", "unit": spending.unit, "cap": cap}
             first = json.dumps(header).encode() + b"\n"
-            self._head = digest(first)
-        entry = spending.to_json()
-        reserved = next((s for s in self.budget.spendings if _same_line(s, spending)), None)
+            self.head = digest(first)
+        entry, reserved = spending.to_json(), self.latest.get(spending.key)
         if reserved is not None and reserved.histories == spending.histories:
             entry["histories"] = None
         text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        line = chained(text, self._head)
-        private = self.path.parent.name == REGISTER  # the user's own
+        line = chained(text, self.head)
         with _writable(self.path):
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600 if private else 0o644)
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
                 os.truncate(fd, len(self._whole))
                 write_line(fd, first + line, sync=True)
             finally:
                 os.close(fd)
-        self._head, self._whole = digest(line), self._whole + first + line
-        others = tuple(s for s in self.budget.spendings if s is not reserved)
-        self.budget = Budget(self.budget.cap, (*others, spending))
-
-    def missing(self, known: Iterable[Spending]) -> list[Spending]:
-        here = {(*_key(s), s.at, s.settled) for s in self.budget.spendings}
-        return [s for s in known if (*_key(s), s.at, s.settled) not in here]
+        self.head, self._whole = digest(line), self._whole + first + line
+        self.latest[spending.key] = spending
 
 
-class _Both:
-    """An account and the register of its records, both locked."""
-
-    def __init__(self, path: Path, spending: Spending, listed: Listed | None):
-        self._own, self._listed = _Account(path), listed
-        self._register = None if listed is None else _Account(listed[0])
-        accounts = [self._own] if self._register is None else [self._own, self._register]
-        here = self._own.budget.of(spending.records, spending.digest)
-        self._known = joined(here, () if self._register is None else self._register.budget.spendings)
-        self.others = [s for s in self._known if s.run != spending.run]
-        self.of_run = next((s for s in self._known if _key(s) == _key(spending)), None)
-        # The owner's, and where they are.
-        self.caps = [(one.budget.cap, one.path) for one in accounts if one.budget.cap is not None]
-
-    def write(self, spending: Spending | None) -> None:
-        """Write what either lacks of the other, then this run's line."""
-        cap = min(self.caps)[0] if self.caps else None
-        next_to_records = True
-        if self._register is not None and self._listed is not None:
-            _, file, content_digest = self._listed
-            next_to_records = self._own.path.parent == Path(file).parent
-            for s in self._register.missing(self._known):
-                self._register.append(replace(s, records=str(Path(file).parent / s.records)), cap)
-            if spending is not None:
-                self._register.append(replace(spending, records=file, digest=content_digest), cap)
-        for s in self._own.missing(self._known):
-            # A digest of records stays where they are.
-            self._own.append(
-                replace(s, records=Path(s.records).name) if next_to_records else replace(s, digest=None), cap
-            )
-        if spending is not None:
-            self._own.append(spending, cap)
-
-
-def _key(spending: Spending) -> tuple[str, str]:
-    return spending.run, Path(spending.records).name  # the folder of records that were moved is another
-
-
-def _same_line(one: Spending, other: Spending) -> bool:
-    return (one.run, one.records) == (other.run, other.records)
+def _heads(data: bytes) -> set[str]:
+    return {digest(line + b"\n") for line in data.split(b"\n")}
 
 
 @contextmanager
-def _both(path: Path, spending: Spending, listed: Listed | None) -> Iterator[_Both]:
+def _locked(folder: Path) -> Iterator[None]:
+    """One run at a time reads and writes the accounts of a folder; one that is made here is its maker's alone."""
     from filelock import FileLock, Timeout
 
-    with ExitStack() as locks:
-        for file in [path] if listed is None else [listed[0], path]:
-            with _writable(file):
-                file.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if file is not path else 0o777)
-                lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=PATIENCE)
-                try:
-                    locks.enter_context(lock)
-                except Timeout:
-                    raise LedgerError(
-                        f"{file} is held by another run for over {PATIENCE:g} s; wait until it has ended"
-                    ) from None
-        yield _Both(path, spending, listed)
+    lock = FileLock(folder / ".lock", timeout=PATIENCE, mode=0o666)
+    with _writable(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise LedgerError(
+                f"{folder} is held by another run for over {PATIENCE:g} s; wait until it has ended"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -439,13 +487,7 @@ def _writable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = (
-            f"name another folder of your own with the environment variable {STATE}."
-            if path.parent.name == REGISTER
-            else "name another place that all runs on them share, for example "
-            "data.budget = '/home/me/study/budget.jsonl'."
-        )
         raise UserError(
-            f"{path} cannot be written ({error.strerror or error}), and what is spent on records must be on file; "
-            f"{remedy}"
+            f"{path} cannot be written ({error.strerror or error}), and what is spent on records must be on file; name "
+            f"a folder that all runs on them share: data.accounts, or the environment variable {STATE}."
         ) from None

@@ -4,14 +4,15 @@ Every result has been evaluated, not extrapolated: the figure proven for it is a
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from gossamer.accounting.gaussian import check_delta, check_epsilon, gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.proven import curve, proven
-from gossamer.accounting.releases import Event, Gaussian, Release, collate
+from gossamer.accounting.releases import Counted, Event, Gaussian, Release, collate
 from gossamer.errors import UserError
 
 SLACK = 0.004  # how far below the budget a search may stop
@@ -23,40 +24,50 @@ MOST_LEVELS = 4000  # different amounts of noise that a search tells apart
 MARKS = 24  # prefixes looked at per round when searching for the number of steps
 
 
-def common_factor(
-    multipliers: Sequence[float],
-    *,
-    sampling: str,
-    rate: float,
-    adjacency: str,
-    epsilon: float,
-    delta: float,
-    observer: Observer = EVERYONE,
-    tolerance: float = 0.01,
-) -> float:
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The ε that releases may cost, and all that it is about."""
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    observer: Observer = EVERYONE
+    tolerance: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+    def cost(self, releases: Iterable[Event | Release | Counted], tolerance: float) -> float:
+        """Proven ε, its bounds as close as the tolerance says."""
+        return proven(
+            releases, self.delta, self.adjacency, observer=self.observer, tolerance=tolerance
+        ).epsilon
+
+
+def common_factor(multipliers: Sequence[float], target: Target, *, sampling: str, rate: float) -> float:
     """Smallest factor on all noise multipliers σ_k / C_k with which the run is proven to cost at most ε."""
-    _check_budget(epsilon, delta)
     if sampling in {"full", "one-pass"} or rate == 1:
         mus = [1 / m for m in multipliers]
         total = max(mus) if sampling == "one-pass" else math.sqrt(sum(mu * mu for mu in mus))
-        swap = 2 if adjacency == "replace-one" or sampling == "fixed-size" else 1
-        return swap * total / gdp_mu(epsilon, delta) * (1 + 1e-9)
+        swap = 2 if target.adjacency == "replace-one" or sampling == "fixed-size" else 1
+        return swap * total / gdp_mu(target.epsilon, target.delta) * (1 + 1e-9)
     levels = levelled(multipliers)
-    every = kinds = collate(_releases(multipliers, sampling, rate, adjacency))
-    shift, start, steepness = gdp_mu(epsilon, delta), 0.0, 2.0
-    if is_tiny(epsilon, shift) or levels is not multipliers:  # where the central limit would put it
+    every = kinds = collate(_releases(multipliers, sampling, rate, target.adjacency))
+    shift, start, steepness = gdp_mu(target.epsilon, target.delta), 0.0, 2.0
+    if is_tiny(target.epsilon, shift) or levels is not multipliers:  # where the central limit would put it
         start = math.log(rate * math.sqrt(math.fsum(m**-2 for m in multipliers)) / shift)
     if levels is not multipliers:
-        kinds = collate(_releases(levels, sampling, rate, adjacency))
+        kinds = collate(_releases(levels, sampling, rate, target.adjacency))
         # So many releases are nearly one Gaussian: ε falls with their noise as that one's does.
-        steepness = math.log(gdp_epsilon(1.01 * shift, delta) / epsilon) / math.log(1.01)
+        steepness = math.log(gdp_epsilon(1.01 * shift, target.delta) / target.epsilon) / math.log(1.01)
 
     def spent(log_factor: float, tol: float) -> float:
         factor = math.exp(log_factor)
-        scaled = [(kind.scaled(factor), n) for kind, n in (every if tol == tolerance else kinds)]
-        return proven(scaled, delta, adjacency, observer=observer, tolerance=tol).epsilon
+        scaled = [(kind.scaled(factor), n) for kind, n in (every if tol == target.tolerance else kinds)]
+        return target.cost(scaled, tol)
 
-    return math.exp(_search(spent, epsilon, start, tolerance, shift, steepness))
+    return math.exp(_search(spent, target, start, shift, steepness))
 
 
 def levelled(multipliers: Sequence[float]) -> Sequence[float]:
@@ -72,26 +83,15 @@ def levelled(multipliers: Sequence[float]) -> Sequence[float]:
     return [float(level) for level in np.minimum(np.exp(levels), multipliers)]
 
 
-def least_scale(
-    releases: Callable[[float], Sequence[Event | Release]],
-    *,
-    adjacency: str,
-    epsilon: float,
-    delta: float,
-    observer: Observer = EVERYONE,
-    tolerance: float = 0.01,
-) -> float:
+def least_scale(releases: Callable[[float], Sequence[Event | Release]], target: Target) -> float:
     """Smallest factor f for which `releases(f)`, which need not be Gaussian, are proven to cost at most ε."""
-    _check_budget(epsilon, delta)
 
     def spent(log_factor: float, tol: float) -> float:
-        return proven(
-            collate(releases(math.exp(log_factor))), delta, adjacency, observer=observer, tolerance=tol
-        ).epsilon
+        return target.cost(collate(releases(math.exp(log_factor))), tol)
 
-    shift = gdp_mu(epsilon, delta)
+    shift = gdp_mu(target.epsilon, target.delta)
     start = math.log(math.sqrt(len(releases(1.0))) / shift)  # what a Gaussian would need
-    return math.exp(_search(spent, epsilon, start, tolerance, shift))
+    return math.exp(_search(spent, target, start, shift))
 
 
 def truncated_share(epsilon: float, delta: float, numbers: int) -> float:
@@ -99,36 +99,24 @@ def truncated_share(epsilon: float, delta: float, numbers: int) -> float:
     return delta / (20 * numbers * (1 + math.exp(min(epsilon, 700.0))))
 
 
-def affordable(
-    multipliers: Sequence[float],
-    *,
-    sampling: str,
-    rate: float,
-    adjacency: str,
-    epsilon: float,
-    delta: float,
-    observer: Observer = EVERYONE,
-    tolerance: float = 0.01,
-) -> int:
+def affordable(multipliers: Sequence[float], target: Target, *, sampling: str, rate: float) -> int:
     """How many of the steps, from the first, are proven to cost at most ε together."""
-    _check_budget(epsilon, delta)
-    releases = _releases(multipliers, sampling, rate, adjacency)
+    releases = _releases(multipliers, sampling, rate, target.adjacency)
+    epsilon, tolerance = target.epsilon, target.tolerance
     low, high = 0, len(releases)  # `low` steps are affordable; more than `high` are not
     tol = max(MIDDLE, tolerance)
     while low < high:
         marks = sorted({low + math.ceil((high - low) * k / MARKS) for k in range(1, MARKS + 1)})
-        figures = curve(releases, marks, delta, adjacency, observer=observer, tolerance=tol)
+        figures = curve(
+            releases, marks, target.delta, target.adjacency, observer=target.observer, tolerance=tol
+        )
         by_mark = list(zip(marks, figures, strict=True))
         low = max((k for k, figure in by_mark if figure <= epsilon), default=low)
         # a coarse figure may be too large by its tolerance
         over = epsilon if tol == tolerance else epsilon * (1 + 2 * tol)
         high = min((k for k, figure in by_mark if k > low and figure > over), default=high + 1) - 1
         tol = tolerance
-    while (
-        low
-        and proven(collate(releases[:low]), delta, adjacency, observer=observer, tolerance=tolerance).epsilon
-        > epsilon
-    ):
+    while low and target.cost(collate(releases[:low]), tolerance) > epsilon:
         low -= max(1, low // 200)
     return max(low, 0)
 
@@ -140,9 +128,8 @@ def is_tiny(epsilon: float, shift: float) -> bool:
 
 def _search(
     spent: Callable[[float, float], float],
-    epsilon: float,
+    target: Target,
     start: float,
-    tolerance: float,
     shift: float,
     steepness: float = 2.0,
 ) -> float:
@@ -152,6 +139,7 @@ def _search(
     bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is next to nothing beside it,
     log ε falls off a cliff while ε itself is a straight line of known slope. `steepness` is a guess of |d log ε / dx|.
     """
+    epsilon, tolerance = target.epsilon, target.tolerance
     x, slope = start, -steepness
     line = LINE * shift if is_tiny(epsilon, shift) else None
     for stage in (COARSE, tolerance) if line else (COARSE, MIDDLE, tolerance):
@@ -198,8 +186,3 @@ def _releases(multipliers: Sequence[float], sampling: str, rate: float, adjacenc
         Gaussian(sigma=float(m), sensitivity=1.0, sampling=sampling, rate=float(rate), adjacency=adjacency)
         for m in multipliers
     ]
-
-
-def _check_budget(epsilon: float, delta: float) -> None:
-    check_epsilon(epsilon)
-    check_delta(delta)

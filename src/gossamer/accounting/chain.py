@@ -99,14 +99,6 @@ def open_to_read(path: Path) -> BinaryIO:
     return open(_open_regular(path, os.O_RDONLY, "read"), "rb")
 
 
-def open_to_append(path: Path) -> int:
-    """A link is not followed: what is written must be where it is read."""
-    try:
-        return _open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, "written")
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
-
-
 def _open_regular(path: Path, flags: int, use: str) -> int:
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -116,8 +108,14 @@ def _open_regular(path: Path, flags: int, use: str) -> int:
 
 
 def open_to_extend(path: Path, data: bytes, torn: bytes, sync: bool) -> int:
-    """Open a parsed file to append to it; a torn rest moves to a `.torn` file, a missing last newline is written."""
-    fd = open_to_append(path)
+    """Open a parsed file to append to it; a torn rest moves to a `.torn` file, a missing last newline is written.
+
+    A link is not followed: what is written must be where it is read.
+    """
+    try:
+        fd = _open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, "written")
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be written: {error.strerror}") from None
     try:
         if torn:
             path.with_suffix(path.suffix + ".torn").write_bytes(torn)

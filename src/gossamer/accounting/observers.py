@@ -88,18 +88,18 @@ def against_all(planned: Iterable[Observer]) -> Observer:
 
 
 Arcs = Sequence[tuple[int, int]]  # (sender, receiver) of the run
-Find = Callable[[str, int, Arcs], Observer]  # (text behind the colon, nodes, arcs) → the observer
-_FINDERS: dict[str, tuple[str, Find]] = {}
+Parse = Callable[[str, int, Arcs], Observer]  # (text behind the colon, nodes, arcs) → the observer
+_PARSERS: dict[str, tuple[str, Parse]] = {}
 
 
-def register(name: str, example: str = "") -> Callable[[Find], Find]:
-    """Make the decorated function find the observer of `--observer name`, or `name:…`, or for `name+` `name+…`."""
+def register(name: str, example: str = "") -> Callable[[Parse], Parse]:
+    """Register the decorated function for `--observer name`, or `name:…`, or for `name+` `name+…`."""
 
-    def add(find: Find) -> Find:
-        if name in _FINDERS:
+    def add(parse: Parse) -> Parse:
+        if name in _PARSERS:
             raise ValueError(f"an observer {name!r} is there already")
-        _FINDERS[name] = example or name, find
-        return find
+        _PARSERS[name] = example or name, parse
+        return parse
 
     return add
 
@@ -113,12 +113,12 @@ def parse_observer(text: str, nodes: int, arcs: Iterable[tuple[int, int]]) -> Ob
     """
     head, plus, count = text.partition("+")
     name, _, rest = (head + plus, plus, count) if plus else text.partition(":")
-    if name not in _FINDERS:
+    if name not in _PARSERS:
         load_plugins()
-    if name not in _FINDERS or bool(rest) != any(sign in _FINDERS[name][0] for sign in ":+"):
-        known = ", ".join(example for example, _ in _FINDERS.values())
+    if name not in _PARSERS or bool(rest) != any(sign in _PARSERS[name][0] for sign in ":+"):
+        known = ", ".join(example for example, _ in _PARSERS.values())
         raise UserError(" ".join([f"--observer {text} is not known; it can be {known}.", *broken_plugins()]))
-    return _FINDERS[name][1](rest, nodes, list(arcs))
+    return _PARSERS[name][1](rest, nodes, list(arcs))
 
 
 def refuse_without_exact_means(observer: Observer, *, bit_equal: bool) -> None:

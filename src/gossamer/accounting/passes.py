@@ -84,7 +84,7 @@ def log_normal(mu: float, *, upper: bool, points: int = POINTS) -> Law:
     """N(μ, 1) against N(0, 1): X = exp(μ z − μ²/2)."""
     reach = np.array([6.0, 3.1, 8.5])
     z = np.concatenate([np.linspace(-r, mu + r, points // len(reach)) for r in reach])
-    edges = _apart(np.exp(mu * z - mu * mu / 2))
+    edges = _spaced(np.exp(mu * z - mu * mu / 2))
     at = np.log(edges) / mu + mu / 2
     return _closed(edges, normal_masses(at), normal_masses(at - mu), upper)
 
@@ -141,10 +141,10 @@ def _edges(a: Law, b: Law, points: int) -> FloatArray:
         start = wide[max(0, int(np.searchsorted(below, tail)) - 1)]
         stop = wide[min(len(wide) - 1, len(above) - int(np.searchsorted(above[::-1], tail)) + 1)]
         parts.append(np.geomspace(start, max(stop, start), points // len(_TAILS)))
-    return _apart(np.concatenate(parts))
+    return _spaced(np.concatenate(parts))
 
 
-def _apart(edges: FloatArray) -> FloatArray:
+def _spaced(edges: FloatArray) -> FloatArray:
     """Sorted, without points so close to the one before that rounding would be most of what is between them."""
     logs = np.log(np.sort(edges))
     least = 1e-3 * (logs[-1] - logs[0]) / len(edges)

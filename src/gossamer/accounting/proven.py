@@ -21,7 +21,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
 
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.gaussian import check_delta, gdp_delta, gdp_epsilon
@@ -47,15 +46,6 @@ class Proven:
     ε = ∞ comes with `because`; `lower` is None then.
     """
 
-    epsilon: float
-    lower: float | None
-    delta: float
-    adjacency: str
-    because: str | None
-    method: str
-
-
-class _Bound(NamedTuple):
     epsilon: float
     method: str
     lower: float | None = None
@@ -100,26 +90,23 @@ def proven(
     `tolerance`: how close upper and lower bound should come, as a share of ε. What each release is
     to the `observer`, it says itself (`seen_by`); an observer of less than all messages has the price of all of them.
     """
-    _check(delta, adjacency)
+    check_terms(delta, adjacency)
     counted = _seen(releases, observer)
-    bound = _Bound(0.0, NOTHING, lower=0.0)
     if reason := next((r for one, _ in counted if (r := one.unpriceable(adjacency))), None):
-        bound = _Bound(math.inf, "not proven", because=reason)
-    elif counted:
-        bound = _priced(counted, delta, adjacency, tolerance)
-    return Proven(bound.epsilon, bound.lower, delta, adjacency, bound.because, bound.method)
+        return Proven(math.inf, "not proven", because=reason)
+    return _priced(counted, delta, adjacency, tolerance) if counted else Proven(0.0, NOTHING, lower=0.0)
 
 
-def _priced(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> _Bound:
+def _priced(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> Proven:
     bounds = []
     if any(release.by_norm(adjacency) for release, _ in counted):
-        bounds = [_despite_the_cut(load, delta, tolerance) for load in _by_norm(counted, adjacency)]
+        bounds = [_price_truncated(load, delta, tolerance) for load in _by_norm(counted, adjacency)]
     # Coordinate by coordinate only where the norm proves nothing: there it is never the better of the two by much.
     if not bounds or math.isinf(max(bounds, key=_epsilon).epsilon):
         bounds = [_compose(load, delta, tolerance) for load in _loads(counted, adjacency)]
     worst = max(bounds, key=_epsilon)
     if hidden_lots(release for release, _ in counted):
-        worst = min(worst, _in_secret_lots(counted, delta, adjacency, tolerance), key=_epsilon)
+        worst = min(worst, _price_secret_lots(counted, delta, adjacency, tolerance), key=_epsilon)
     return worst
 
 
@@ -140,7 +127,7 @@ def curve(
     tolerance: float = 0.01,
 ) -> list[float]:
     """Proven ε after the first `at` releases (in order), sharing the work between them."""
-    _check(delta, adjacency)
+    check_terms(delta, adjacency)
     plain = [_counted(release)[0].seen_by(observer) for release in releases]
     broken = next((k for k, one in enumerate(plain) if one.unpriceable(adjacency)), len(plain))
     marks = [min(k, len(plain)) for k in at]
@@ -165,7 +152,7 @@ def profile(
     The same bounds as `proven`, solved for δ. They hold both ways round, for the larger of the two is taken. Of what
     cannot be priced every δ is 1; `delta` says around which δ a numerical composition is sharp.
     """
-    _check(delta, adjacency)
+    check_terms(delta, adjacency)
     counted = _seen(releases, observer)
     if any(release.unpriceable(adjacency) for release, _ in counted):
         return [1.0] * len(epsilons)
@@ -186,7 +173,7 @@ def _largest(loads: "Iterable[_Load]", epsilons: Sequence[float], delta: float) 
 
 
 def _deltas(load: _Load, epsilons: Sequence[float], delta: float) -> list[float]:
-    """The bounds of `_compose` and, where noise was cut, of `_despite_the_cut`, solved for δ."""
+    """The bounds of `_compose` and, where noise was cut, of `_price_truncated`, solved for δ."""
     if load.rho > 0:
         rho = load.rho + load.mu_squared / 2
         before = [1.0 if load.pairs else concentrated_delta(rho, epsilon) for epsilon in epsilons]
@@ -209,26 +196,26 @@ def _counted(item: Event | Release | Counted) -> Counted:
     return (item.release if isinstance(item, Event) else item), 1
 
 
-def _compose(load: _Load, delta: float, tolerance: float) -> _Bound:
+def _compose(load: _Load, delta: float, tolerance: float) -> Proven:
     if load.rho > 0:
         if load.pairs:
-            return _Bound(math.inf, CONCENTRATED, because="Laplace vectors among sampled releases")
-        return _Bound(concentrated_epsilon(load.rho + load.mu_squared / 2, delta), CONCENTRATED)
+            return Proven(math.inf, CONCENTRATED, because="Laplace vectors among sampled releases")
+        return Proven(concentrated_epsilon(load.rho + load.mu_squared / 2, delta), CONCENTRATED)
     if not load.pairs:
         epsilon = gdp_epsilon(math.sqrt(load.mu_squared), delta)
-        return _Bound(epsilon, CLOSED_FORM, lower=epsilon)
+        return Proven(epsilon, CLOSED_FORM, lower=epsilon)
     bounds = load.composition().bounds(delta, tolerance)
     if math.isfinite(bounds.upper):
         method = f"{NUMERICAL}, step {bounds.step:.2g}, {bounds.groups} groups"
-        return _Bound(bounds.upper, method, lower=None if load.rounded else bounds.lower)
+        return Proven(bounds.upper, method, lower=None if load.rounded else bounds.lower)
     shown = _identifying(load)
     much = f"probability {shown:.3g}, more than" if shown > delta else "a probability of nearly"
-    return _Bound(
+    return Proven(
         math.inf, NUMERICAL, because=f"outcomes that identify a record outright have {much} δ = {delta:g}"
     )
 
 
-def _despite_the_cut(load: _Load, delta: float, tolerance: float) -> _Bound:
+def _price_truncated(load: _Load, delta: float, tolerance: float) -> Proven:
     """The better of two bounds by what is known of the noise before truncation; κ = 1 − τ of it was kept.
 
     * Truncated noise is the noise before, given an event E of probability κ; E′ for the neighbour. What lies in both
@@ -252,30 +239,30 @@ def _despite_the_cut(load: _Load, delta: float, tolerance: float) -> _Bound:
             break
         epsilon = before * (1 + 1e-4)
     if math.isfinite(best):
-        return _Bound(best, method)
+        return Proven(best, method)
     because = f"the truncation cuts off {load.cut:.3g} of the probability, too much for δ = {delta:g}"
-    return _Bound(best, method, because=because)
+    return Proven(best, method, because=because)
 
 
-def _in_secret_lots(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> _Bound:
+def _price_secret_lots(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> Proven:
     """With balls-and-bins passes as pairs."""
     loads = list(_loads(counted, "add-remove", amplified=True, tolerance=tolerance))
 
-    def at(left: float) -> _Bound:
+    def at(left: float) -> Proven:
         return max((_compose(load, left, tolerance) for load in loads), key=_epsilon)
 
     if adjacency == "add-remove":
         return at(delta)
     if any(release.sampling == "fixed-size" for release, _ in counted):
-        return _Bound(math.inf, TWO_MOVES, because="fixed-size lots have no record less")
+        return Proven(math.inf, TWO_MOVES, because="fixed-size lots have no record less")
     epsilon = at(delta / 2).epsilon
     while math.isfinite(epsilon):
         # (ε, δ / (1 + e^ε)) must hold; a larger ε leaves a smaller δ, so raise it until what it needs is no more.
         needed = at(delta / (1 + math.exp(min(epsilon, 700.0)))).epsilon
         if needed <= epsilon:
-            return _Bound(2 * epsilon, TWO_MOVES)
+            return Proven(2 * epsilon, TWO_MOVES)
         epsilon = needed * (1 + 1e-4)
-    return _Bound(math.inf, TWO_MOVES, because=f"δ = {delta:g} is too small for two moves")
+    return Proven(math.inf, TWO_MOVES, because=f"δ = {delta:g} is too small for two moves")
 
 
 def _identifying(load: _Load) -> float:
@@ -382,7 +369,7 @@ def _one_by_one(
     return [figures[bisect.bisect_left(marks, k)] for k in at]
 
 
-def _check(delta: float, adjacency: str) -> None:
+def check_terms(delta: float, adjacency: str) -> None:
     check_delta(delta)
     if adjacency not in ADJACENCIES:
-        raise UserError(f"adjacency = {adjacency!r} is not one of {', '.join(ADJACENCIES)}")
+        raise UserError(f"adjacency = {adjacency!r} must be {' or '.join(ADJACENCIES)}.")

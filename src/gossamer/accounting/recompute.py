@@ -84,9 +84,7 @@ def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
     )
 
 
-def worst_epsilon(
-    directories: Sequence[Path], adjacency: str | None = None, *, observer: Observer = EVERYONE
-) -> float:
+def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> float:
     """The worst node's ε over runs on the same records, all releases composed; `adjacency`: another than theirs."""
     runs: dict[int, list[list[Event]]] = {}
     terms: dict[int, tuple[float, str]] = {}
@@ -98,7 +96,7 @@ def worst_epsilon(
     # Nodes that did the same share their lists: these are looked at once.
     different = {(*map(id, own), terms[node]): (own, terms[node]) for node, own in runs.items()}
     histories = {(tuple(collate(of_several_runs(own))), of_node) for own, of_node in different.values()}
-    return max(proven(history, *of_node, observer=observer).epsilon for history, of_node in histories)
+    return max(proven(history, *of_node).epsilon for history, of_node in histories)
 
 
 def _groups(directory: Path, nodes: Iterable[int] | None = None) -> list[tuple[NodeGroup, list[Event]]]:

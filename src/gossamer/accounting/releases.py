@@ -541,7 +541,7 @@ class Event:
 
     @classmethod
     def from_json(cls, line: str | Mapping[str, Any]) -> "Event":
-        """Read what `to_json` wrote; a key that no such event has is refused: nobody could price what it says."""
+        """Read what `to_json` wrote; an unknown key is refused, as its meaning could not be priced."""
         data = json.loads(line) if isinstance(line, str) else line
         kind = data["kind"]
         columns = _columns(kind)

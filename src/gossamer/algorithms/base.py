@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-Grad = Callable[
-    ["Tensor"], "Tensor"
-]  # private gradient of every hosted node at its own point: (m, d) → (m, d)
+# The private gradient of every hosted node at its own point: (m, d) → (m, d).
+Grad = Callable[["Tensor"], "Tensor"]
 Mix = Callable[..., Any]  # one exchange with the neighbours; as many tensors back as went in
 Schedule = Callable[[int], float]  # round → value
 

@@ -4,42 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from gossamer.algorithms.base import Mix
 
+if TYPE_CHECKING:
+    from gossamer.topology.exact import Filter, Windows
+
 FINER = 22  # bits by which the grid is finer than the noise of a mean: 2⁻²² of it is 2.4e-7
 WITHOUT_NOISE = 2.0**-40
-_MOST = (
-    2.0**62
-)  # what is larger is cut there: no float of that size has a place among whole numbers of 64 bits
-
-
-class Summing(Protocol):
-    """Exchanges and additions after which every node holds the sum over all: see topology/exact.py."""
-
-    @property
-    def nodes(self) -> int: ...
-
-    @property
-    def exchanges(self) -> int: ...
-
-    def total(self, values: Any, exchange: Any) -> Any: ...
-
-
-class Filtering(Protocol):
-    """Exchanges after which nothing but the mean is left: see topology/exact.py."""
-
-    @property
-    def exchanges(self) -> int: ...
-
-    @property
-    def error(self) -> float: ...
-
-    def mean(self, values: Any, exchange: Any) -> Any: ...
+# What is larger is cut there: no float of that size has a place among whole numbers of 64 bits.
+_MOST = 2.0**62
 
 
 @dataclass(frozen=True)
@@ -50,7 +28,7 @@ class WindowMean:
     2⁶² grid steps, their sum over all nodes up to 2⁶³. Rounding comes after the noise, so it tells nothing more.
     """
 
-    windows: Summing
+    windows: Windows
     grid: float
 
     @property
@@ -71,7 +49,7 @@ class WindowMean:
 class FilterMean:
     """On a fixed undirected graph, in double precision: the same on all nodes up to `filter.error`, no better."""
 
-    filter: Filtering
+    filter: Filter
 
     @property
     def exchanges(self) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import namedtuple
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, Grad, Mix
+from gossamer.algorithms.means import FilterMean, WindowMean
 from gossamer.errors import UserError
 
 
@@ -198,17 +199,6 @@ class Centre(Wrapper):
         return self.inner.step(self.inner.init(start), others, mix, t)
 
 
-class Mean(Protocol):
-    """The mean over all nodes at every node, whatever the exchanges are."""
-
-    @property
-    def exchanges(self) -> int: ...
-
-    def __call__(self, rows: Tensor, mix: Mix) -> Tensor: ...
-
-    def read(self, sent: Tensor) -> Tensor: ...
-
-
 @dataclass(frozen=True)
 class ExactMean(Wrapper):
     """Every gradient is the exact mean of all nodes' gradients, so the nodes' states are equal, and exchange nothing.
@@ -216,7 +206,7 @@ class ExactMean(Wrapper):
     The graphs of a mean follow from the number of its draw: see `exchanges_before`.
     """
 
-    mean: Mean
+    mean: FilterMean | WindowMean
 
     @property
     def mixes(self) -> int:

@@ -30,8 +30,8 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.models.networks import load_module
 from gossamer.options.sentences import as_path, whole_number
-from gossamer.results.certificate import SEEDED, epsilon_text
-from gossamer.results.notebook import Table, fragment, relation, three_epsilons
+from gossamer.results.certificate import SEEDED, epsilon_text, relation
+from gossamer.results.notebook import Table, fragment, three_epsilons
 from gossamer.results.pages import audit_page, certificate_page, roc_plot
 from gossamer.results.rundir import RunDirectory, free_path, make_empty, read_object, read_text
 from gossamer.results.signatures import SITE

@@ -32,16 +32,7 @@ from gossamer.auditing.shared_noise import (
     Secrets,
     proven_against,
 )
-from gossamer.auditing.trainings import (
-    MakeGradient,
-    NoLedger,
-    Trained,
-    batch_stream,
-    build,
-    gradient_of,
-    repeat,
-    train,
-)
+from gossamer.auditing.trainings import NoLedger, Trained, batch_stream, build, repeat, train
 from gossamer.auditing.verdict import Attack
 from gossamer.config.schema import RunConfig
 from gossamer.data.synthetic import Dirac
@@ -148,13 +139,13 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
 
 
 class DiracAttack(Attack):
-    """Trainings on Dirac records; `parts` are those of a configuration on them. Tests replace `make_gradient`."""
+    """Trainings on Dirac records; `parts` are those of a configuration on them."""
 
     attacked = ON_ARTIFICIAL_RECORDS
 
-    def __init__(self, parts: Parts, view: Observer = EVERYONE, make_gradient: MakeGradient = gradient_of):
+    def __init__(self, parts: Parts, view: Observer = EVERYONE):
         config, algorithm = parts.plan.config, parts.plan.algorithm
-        self._parts, self._view, self._make = parts, view, make_gradient
+        self._parts, self._view = parts, view
         self._replace_one = canaries.refuse_unequal_sizes(config)
         self._nodes, self._places = config.nodes, parts.plan.stack.dim
         assert isinstance(config.data, Dirac)
@@ -164,7 +155,7 @@ class DiracAttack(Attack):
 
     def _read(self, stacked: Parts, stream: Stream, note: Callable[[Revealed], None]) -> Trained:
         reader = MessageReader(stacked.plan.algorithm, note, sees_models=self._view.sees_models)
-        return train(stacked, stream, [reader], make_gradient=self._make)
+        return train(stacked, stream, [reader])
 
 
 class Axes(DiracAttack):
@@ -172,15 +163,11 @@ class Axes(DiracAttack):
 
     looks = True
 
-    def __init__(
-        self, parts: Parts, view: Observer, make_gradient: MakeGradient = gradient_of, *, records: int = 1
-    ):
+    def __init__(self, parts: Parts, view: Observer, *, records: int = 1):
         config = parts.plan.config
         self._unit = canaries.CanaryUnit.of(config, records)
         self._secrets = Secrets.held_by(view, parts.plan.privacy)  # None: nodes share no noise
-        super().__init__(
-            parts if self._secrets is None else self._secrets.prepare(parts, view), view, make_gradient
-        )
+        super().__init__(parts if self._secrets is None else self._secrets.prepare(parts, view), view)
         self._target = view.target if self._secrets is None else self._secrets.victim  # None: all nodes
         self._directions: list[Direction] | None = None
         if not view.sees_all:
@@ -229,7 +216,7 @@ class Axes(DiracAttack):
                 correlation=None if secrets is None else secrets.unknown(o.privacy),
                 known=None if secrets is None else secrets.known_noise(stacked, attacker, stream),
             )
-            trained = train(stacked, stream, [spectator], make_gradient=self._make)
+            trained = train(stacked, stream, [spectator])
             scores = spectator.scores.reshape(runs, places)
             details["mu_of_the_filter"] = math.sqrt(spectator.mu_squared) * (2 if self._replace_one else 1)
         elif secrets is not None:

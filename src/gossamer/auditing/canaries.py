@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.auditing.recovery import answer_gain
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.data.load import datasets
@@ -22,6 +21,7 @@ from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS
 from gossamer.mechanism.reader import Records
 from gossamer.methods import method_of
+from gossamer.methods.km.attacks import AnswerReader
 from gossamer.models.losses import losses
 from gossamer.models.networks import models
 from gossamer.training.privacy import PrivacyPlan
@@ -95,7 +95,7 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     if plan.on == "iterate":  # ‖T(x) − x‖ = γ · `assumed`, the paper's B; a reflection moves x twice as far
         assumed, km = config.privacy.clip.unit, method_of(config).bare()
         farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
-        bound = float(assumed * km.gamma / abs(answer_gain(km)))
+        bound = float(assumed * km.gamma / abs(AnswerReader(km).gain))
     data: dict[str, Any] = {
         "kind": "dirac",
         "records": counts,
@@ -106,7 +106,10 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     if config.privacy.unit != "record":
         data["persons"] = config.nodes * per_holder
     # The coefficients of the recipe's own data mean nothing here.
-    changes: dict[str, Any] = {"evaluation": config.evaluation.model_copy(update={"metric": "hold-out"})}
+    changes: dict[str, Any] = {
+        "evaluation": config.evaluation.model_copy(update={"metric": "hold-out"}),
+        "lora": None,
+    }
     if dense:
         loss = {"kind": "huber", "delta": bound} if plan.on == "iterate" else {"kind": "least-squares"}
         changes |= {"loss": losses.parse(loss), "model": models.parse({"kind": "linear"})}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +21,8 @@ from gossamer.algorithms.push_sum import PushSum
 from gossamer.algorithms.wrappers import ExactMean
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
-from gossamer.methods.km.operators import Operator
-from gossamer.methods.km.proximal import NOTHING, Nothing, Penalty
+from gossamer.methods.km.attacks import AnswerReader
+from gossamer.methods.km.proximal import Nothing
 from gossamer.training.assemble import Parts
 
 
@@ -146,55 +145,19 @@ def dinno(a: DiNNO, state: Any) -> Recovery:
 
 
 def km(a: KM, state: Any) -> Recovery:
-    """x⁺ = prox(Wx + α (T(x) − x)): undo the map, take off the mixture, and T gives its answer about records away.
-
-    If the messages are noised, x̃ = x + n, the same arithmetic leaves the answer with the next message's noise on it;
-    the last iterate has none. T is then undone at x̃, not at the x it was taken at: with a penalty that is a guess.
-    """
-    reads, outer = taken_apart(a)
-    before, after = (outer, NOTHING) if a.prox_first else (NOTHING, outer)
-    gain = answer_gain(a)
-    if not hasattr(outer, "undo"):
-        raise UserError(
-            f"the penalty {type(outer).__name__} has no `undo` to read messages by; use --canary release."
-        )
+    """Answers about records, one message later; the last iterate has no noise of its own."""
+    answer = AnswerReader(a)
     revealed: list[Revealed] = []
     last = yield []
     while last.received:
         now = yield revealed
-        x, alpha = last.sent[0], a.lr(last.t)
         revealed = []
-        if now.received or torch.equal(a.mapping.solution(x), x):  # else the model is not the last iterate
-            moved, seen = after.undo(now.sent[0], alpha * a.gamma)
-            size = x.abs() + (moved.abs() + last.received[0].abs()) / alpha
-            rounding = 8 * torch.finfo(x.dtype).eps * size
-            inside, also = before.undo(x + (moved - last.received[0]) / alpha, a.gamma, rounding)
-            answer = (inside - reads(x, torch.zeros_like)) / gain
-            known = seen if also is None else also
-            message_gain = 1 / abs(alpha * gain) if now.received else 0.0
-            revealed = [Draw((last.t,), answer, message_gain=message_gain, known=known)]
+        if now.received or answer.at_last_iterate(last.sent[0]):
+            value, known = answer(last.sent[0], last.received[0], now.sent[0], a.lr(last.t))
+            message_gain = 1 / abs(a.lr(last.t) * answer.gain) if now.received else 0.0
+            revealed = [Draw((last.t,), value, message_gain=message_gain, known=known)]
         last = now
     yield revealed
-
-
-def taken_apart(a: KM) -> tuple[Operator, Penalty]:
-    """(what meets the records, the penalty's map around it if that stands apart)."""
-    apart: Any = getattr(a.mapping, "apart", None)
-    return (a.mapping, NOTHING) if apart is None else apart()
-
-
-def answer_gain(a: KM) -> float:
-    """How often an answer about records is in T(x), read off the operator's own code; it must be a fixed number."""
-    reads, _ = taken_apart(a)
-    point = torch.zeros(1, 2, dtype=torch.float64)
-    none, one, two = (reads(point, partial(torch.full_like, fill_value=k)) for k in (0.0, 1.0, 2.0))
-    gain = float((one - none)[0, 0])
-    if a.draws != 1 or gain == 0 or not torch.allclose(two - none, torch.full_like(point, 2 * gain)):
-        raise UserError(
-            f"algorithm.operator = {a.operator!r} does not let one answer about records through as it is, so its "
-            "messages cannot be read backwards; use --canary release."
-        )
-    return gain
 
 
 RECOVERIES: dict[type, Callable[..., Recovery]] = {

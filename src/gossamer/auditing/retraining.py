@@ -25,11 +25,10 @@ from gossamer.algorithms.base import Grad
 from gossamer.auditing import canaries
 from gossamer.auditing.bounds import Coins
 from gossamer.auditing.recovery import Attacker, Draw, MessageReader, Revealed
-from gossamer.auditing.trainings import MakeGradient, NoLedger, batch_stream, gradient_of, repeat, train
+from gossamer.auditing.trainings import batch_stream, repeat, train
 from gossamer.auditing.verdict import Attack
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.kernels.noise import Stream
 from gossamer.studies.jobs import Engine, Outcome, guarded
 from gossamer.training.assemble import Parts
 
@@ -46,15 +45,7 @@ class Retraining(Attack):
     at_once = 100
     runs = 1000
 
-    def __init__(
-        self,
-        parts: Parts,
-        kind: str,
-        view: Observer,
-        make_gradient: MakeGradient = gradient_of,
-        *,
-        records: int = 1,
-    ):
+    def __init__(self, parts: Parts, kind: str, view: Observer, *, records: int = 1):
         """`records` of the canary, which is then a person with that many equal records."""
         config = parts.plan.config
         if parts.plan.classes is None:
@@ -69,7 +60,7 @@ class Retraining(Attack):
                 "(privacy.noise.on = 'iterate') or noise that nodes share hides; use --observer "
                 "final or --canary dirac."
             )
-        self._parts, self._view, self._make, self._records = parts, view, make_gradient, records
+        self._parts, self._view, self._records = parts, view, records
         self._replace_one = canaries.refuse_unequal_sizes(config)
         self._canary = canaries.CANARIES[kind](parts.dataset)
         self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
@@ -89,15 +80,11 @@ class Retraining(Attack):
         rows = slice(self.victim * runs, (self.victim + 1) * runs)
         if self._view.sees_all:
             along = AlongTheCanary(stacked, self._canary, rows)
-
-            def watched(parts: Parts, book: NoLedger, stream: Stream) -> Grad:
-                return along.watch(self._make(parts, book, stream))
-
             reader = MessageReader(o.algorithm, along, sees_models=self._view.sees_models)
-            trained = train(stacked, stream, [reader], make_gradient=watched)
+            trained = train(stacked, stream, [reader], along.watch)
             scores = along.scores.numpy()
         else:
-            trained = train(stacked, stream, make_gradient=self._make)
+            trained = train(stacked, stream)
             models = o.algorithm.model(trained.state)[rows]
             scores = -losses(stacked, models, self._canary).double().numpy()
         scores = np.nan_to_num(scores, nan=-1e30, posinf=1e30, neginf=-1e30)  # a diverged run scores lowest

@@ -25,8 +25,6 @@ from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.plan import Plan
 
-MakeGradient = Callable[[Parts, "NoLedger", Stream], Grad]
-
 
 def build(config: RunConfig, *, force: bool = False) -> Parts:
     """The parts of a configuration on artificial records."""
@@ -96,21 +94,14 @@ class Trained:
     samples: float  # per-record gradients that were computed
 
 
-def gradient_of(parts: Parts, book: NoLedger, stream: Stream) -> Grad:
-    """The mechanism of the run. Tests replace it by a broken one."""
-    gradient: Grad = parts.reader(book, stream, written=[0])
-    return gradient
-
-
 @torch.no_grad()
 def train(
     stacked: Parts,
     stream: Stream,
     spectators: Sequence[Spectator] = (),
-    *,
-    make_gradient: MakeGradient = gradient_of,
+    watch: Callable[[Grad], Grad] = lambda grad: grad,
 ) -> Trained:
-    """Train all runs of `repeat`ed parts side by side."""
+    """Train all runs of `repeat`ed parts side by side; `watch` may see the points of every gradient."""
     o, book = stacked.plan, NoLedger()
     start = time.perf_counter()
     state = o.algorithm.init(stacked.x0.clone())
@@ -118,7 +109,7 @@ def train(
         spectator.start(state)
     plain = StackedExchange(SimulatedExchange(o.topology), o.config.nodes, spectators)
     exchange = o.method.noised(plain, stacked, book, lambda: stream)
-    grad = make_gradient(stacked, book, stream)
+    grad = watch(stacked.reader(book, stream, written=[0]))
     state = run_loop(o.algorithm, state, grad, exchange, rounds=o.config.rounds)
     for spectator in spectators:
         spectator.end(state)

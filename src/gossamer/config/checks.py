@@ -191,13 +191,14 @@ def _data(config: RunConfig) -> Iterator[Row]:
         f"multiplies gradients, and privacy.clip.kind = {privacy.clip.kind!r} bounds none of them afterwards",
         "use 'constant'",
     )
-    yield (
-        cap is not None and (not data.own or isinstance(data, Memory)),
-        "privacy.cap",
-        cap,
-        f"is kept next to the records of your own that all runs share, and data.kind = {data.kind!r} has no such file",
-        "leave it out, or give the records as a file",
-    )
+    for key, value in (("privacy.cap", cap), ("privacy.account", privacy.account)):
+        yield (
+            value is not None and (not data.own or isinstance(data, Memory)),
+            key,
+            value,
+            f"is of an account, which files of your own records have, and data.kind = {data.kind!r} has none",
+            "leave it out, or give the records as a file",
+        )
 
 
 _ADD_UP = "they add up in the sum of all nodes while the noise does not, which is not priced"

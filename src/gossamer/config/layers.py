@@ -26,7 +26,6 @@ from gossamer.models.networks import Own, Withheld
 from gossamer.options.nearest import ending
 from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import user_error
-from gossamer.options.toml import read_toml
 
 
 def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> RunConfig:
@@ -218,7 +217,7 @@ def stored(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
 
     Code that it names is not run, unless `changes` name it again.
     """
-    return whole(read_toml(path), str(path), changes)
+    return whole(recipes.read_toml(path), str(path), changes)
 
 
 def whole(tables: dict[str, Any], where: str, changes: Mapping[str, Any] | None = None) -> RunConfig:

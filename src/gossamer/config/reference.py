@@ -115,7 +115,10 @@ def as_markdown() -> str:
     for entry in tables():
         lines += [f"## `[{entry.name}]`" if entry.name else f"## {NO_TABLE}", ""]
         if entry.name and entry.meaning:
-            lines += [*_wrapped(f"{entry.meaning[0].upper()}{entry.meaning[1:]}.", PAGE_WIDTH), ""]
+            lines += [
+                *_wrapped(f"{entry.meaning[0].upper()}{entry.meaning[1:].rstrip('.')}.", PAGE_WIDTH),
+                "",
+            ]
         lines += [line for option in entry.options for line in _bullet(option)]
         lines += [""] if entry.options else []
         for kind in entry.kinds:

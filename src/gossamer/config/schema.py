@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -18,10 +18,15 @@ from gossamer.mechanism.noise import NoiseKind, NoiseSchedule, families, schedul
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.noise.schedules import ConstantNoise, NoNoise
 from gossamer.mechanism.sampling import Full, SamplingKind, samplings
+from gossamer.models.lora import LoRA
 from gossamer.models.losses import losses
 from gossamer.models.networks import Model, models
-from gossamer.options.types import Count, Delta, Epsilon, Positive
+from gossamer.options.registry import Table
+from gossamer.options.types import AccountName, Count, Delta, Epsilon, Positive
 from gossamer.topology.kinds import TopologyKind, topologies
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class Strict(BaseModel):
@@ -99,6 +104,11 @@ class Privacy(Strict):
     cap: Epsilon | None = Field(
         default=None,
         description="most proven ε of all runs on the same own records together, this one included",
+    )
+    account: AccountName | None = Field(
+        default=None,
+        description="the name of the account of the people whose records these are; {node} in it stands for the node's "
+        "number. If not set, it is found by the records' content",
     )
     centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the budget for a private mean of the records, to be subtracted"
@@ -213,6 +223,9 @@ class RunConfig(Strict):
     )
     data: Annotated[Source, datasets] = Field(description="the records, and who holds them")
     model: Annotated[Model, models] = Field(description="the network; from Python also a module of your own")
+    lora: Annotated[LoRA, Table()] | None = Field(
+        default=None, description="low-rank adapters, the network being frozen but for them"
+    )
     loss: Annotated[Any, losses] | None = Field(
         default=None, description="what is minimised; cross-entropy, or ½ r² for numbers, if not set"
     )
@@ -226,6 +239,13 @@ class RunConfig(Strict):
     runtime: Runtime = Field(
         default=Runtime(), description="where the nodes live; nothing of it changes what they compute"
     )
+
+    def adapted(self, module: nn.Module) -> nn.Module:
+        """The network with the adapters of [lora], if there are any, for records of one part or several."""
+        from gossamer.models.layers import split_records
+
+        module = module if self.lora is None else self.lora.adapt(module, seed=self.seed)
+        return split_records(module, self.data.layout)
 
     @model_validator(mode="after")
     def a_persons_column_is_no_feature(self) -> RunConfig:

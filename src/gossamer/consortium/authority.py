@@ -17,8 +17,7 @@ import json
 import secrets
 import warnings
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -100,7 +99,7 @@ def _builder(
 
 
 def read_authority_certificate(text: str, consortium: str) -> x509.Certificate:
-    """Read the authority's own certificate; ValueError where it is none that `make_authority` makes."""
+    """Read the authority's own certificate; ValueError where `make_authority` cannot have made it."""
     certificate = _read_certificate(text)
     key = certificate.public_key()
     if not isinstance(key, Ed25519PublicKey) or has_small_order(key.public_bytes_raw()):
@@ -108,7 +107,7 @@ def read_authority_certificate(text: str, consortium: str) -> x509.Certificate:
     if certificate.subject != _name(consortium, f"{consortium} authority"):
         raise ValueError("it is another consortium's")
     if not _extension(certificate, x509.BasicConstraints).ca:
-        raise ValueError("it is no authority's")
+        raise ValueError("it is not an authority's")
     _check_issuer(certificate, certificate)
     return certificate
 
@@ -219,24 +218,6 @@ def key_words(key: ec.EllipticCurvePublicKey) -> str:
     return " ".join(digest[k : k + 4] for k in range(0, 16, 4))
 
 
-def private_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
-    form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-
-
-def read_private_key(path: Path, kind: Any) -> Any:
-    """Read a key of this kind, a site's (elliptic curve) or an authority's (Ed25519), from its owner's file."""
-    try:
-        key = serialization.load_pem_private_key(files.read_private(path), password=None)
-    except (TypeError, UnsupportedAlgorithm, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        key = None
-    if not isinstance(key, kind):
-        raise UserError(f"{path} is not a private key in PEM of the kind {kind.__name__}; restore it.")
-    return key
-
-
 # Invites and requests
 
 
@@ -265,7 +246,7 @@ class Invite(Strict):
                 return invite
         except (ValueError, TypeError, RecursionError):
             pass
-        raise UserError(f"this is no invite ({text[:24]!r}…): copy the whole line of `pki invite`.")
+        raise UserError(f"this is not an invite ({text[:24]!r}…): copy the whole line of `pki invite`.")
 
     def check_expiry(self, now: datetime) -> None:
         if now >= read_stamp(self.expires):

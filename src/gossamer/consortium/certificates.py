@@ -22,7 +22,7 @@ from gossamer.consortium.links import printable
 from gossamer.consortium.roster import Roster, check_successor
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import epsilon_text, relation
 from gossamer.results.rundir import read_object
 from gossamer.results.signatures import SITE, signed_content
 from gossamer.results.verify import malformed_as_user_error, verify_run
@@ -119,8 +119,7 @@ def guarantee(certificate: Mapping[str, Any], node: int) -> str:
     """Describe what a site's certificate proves."""
     c, proven = certificate, _of_node(certificate["epsilon_by_node"], node)["proven"]
     figure = f"proven ε ≤ {epsilon_text(proven)}" if proven is not None else "nothing is proven"
-    conditions = f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: {c['observer']}"
-    return f"{c['stamp'] + '; ' if c['stamp'] else ''}{figure} ({conditions})"
+    return f"{c['stamp'] + '; ' if c['stamp'] else ''}{figure} ({relation(c)})"
 
 
 def _of_node(listed: Sequence[Any], node: int) -> Any:
@@ -142,7 +141,7 @@ def _check(file: Path, certificate: Mapping[str, Any], study: Study, rosters: Se
     entries = [entry for roster in rosters for entry in roster.sites if entry.name == name]
     if not entries or study.first_epoch(rosters[-1], name) is None:
         shown, version = repr(printable(name, 40)), rosters[-1].version
-        raise UserError(f"{file} is of {shown}, no site of the study by roster {version}; name --roster.")
+        raise UserError(f"{file} is of {shown}, not a site of the study by roster {version}; name --roster.")
     if not any(statement.is_signed_by(entry.public_key, certificate) for entry in entries):
         raise UserError(f"{file} is not what {name} signed with the key that the roster has of it.")
     recipe = tomllib.loads(study.recipe)

@@ -273,17 +273,15 @@ def study_pack(
     """Sign a recipe for the sites there are. Nodes and records are the newest roster's; trains nothing."""
     from gossamer.config.layers import parse_overrides
     from gossamer.consortium.study import pack
+    from gossamer.results.certificate import planned_relation
 
     terms: dict[str, Any] = {"deadline": deadline, "late": late, "tick": tick, "for_science": for_science}
     changes = parse_overrides(overrides or [])
     study, path, plan = pack(_coordinator(folder), recipe, changes, data_dir=data_dir, out=out, **terms)
     _describe(study)
-    figures = plan.privacy.figures()
-    if figures["epsilon_proven"] is not None and not plan.seeded:
-        say(
-            f"planned: proven ε ≤ {figures['epsilon_proven']:.3g} at every site (δ = {figures['delta']:g}, "
-            f"{figures['adjacency']}, unit: {plan.privacy.unit}; observer: {plan.privacy.observer.description})"
-        )
+    epsilon = plan.privacy.figures()["epsilon_proven"]
+    if epsilon is not None and not plan.seeded:
+        say(f"planned: proven ε ≤ {epsilon:.3g} at every site ({planned_relation(plan.privacy)})")
     say(f"study: {path}; send it to all sites, with the test rows if it has some")
     _warn_of(study.roster)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from gossamer.consortium.frames import MAX_RATIO, Frame, Place, RefusedError, check_content, unpack
-from gossamer.consortium.links import LOG, Arrival, Links
+from gossamer.consortium.links import LOG, Arrival, Links, LogLimit
 from gossamer.consortium.mass import KNOWN, Mass, Parcel
 
 _EARLY = 4  # parcels of a site kept in memory for an exchange that has not begun here
 _OFFERS = 4
-_LOGGED, _LOG_INTERVAL = 20, 60.0  # lines about one site's refused frames in so many seconds
+_LOGGED = 20  # lines about one site's refused frames in a minute
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,6 @@ class Pace:
     late: int = 4  # rounds after which a parcel goes back to its sender
     patience: float = math.inf  # seconds that a site without any neighbour waits for one
     tick: float = 0.0  # frames leave at multiples of so many seconds, which hides how long a batch took
-
-
-class RefusalLog:
-    """Counts refused frames, and logs at most 20 per site and minute: a member must not fill a disk."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        self.count = 0
-        self._by_site: dict[str, tuple[float, int]] = {}  # start of the interval, frames in it
-
-    def add(self, site: str, reason: object) -> None:
-        self.count += 1
-        now = self._clock()
-        start, count = self._by_site.get(site, (now, 0))
-        if now - start >= _LOG_INTERVAL:
-            start, count = now, 0
-        self._by_site[site] = start, count + 1
-        if count < _LOGGED:
-            last = "; further ones are not logged for a minute" if count == _LOGGED - 1 else ""
-            LOG.warning("a frame of %s was refused: %s%s", site, reason, last)
 
 
 @dataclass
@@ -96,7 +76,8 @@ class Contacts:
         self.layout: dict[int, tuple[Tensor, ...]] = {}
         self.answer: Frame | None = None  # a neighbour's model
         self.urgent = False  # a site waits for a decision that is not on disk
-        self.refusals = RefusalLog(self.clock)
+        self.refused = 0  # frames
+        self._log = LogLimit(_LOGGED, clock=self.clock)
         self.bytes_sent = 0
 
     def __getitem__(self, site: str) -> Contact:
@@ -284,13 +265,14 @@ class Contacts:
                     contact.drained, contact.ahead = True, (frame.epoch, frame.place.round)
                 return
             if contact is None:
-                raise RefusedError("it is no site of this epoch")
+                raise RefusedError("it is not a site of this epoch")
             if frame.epoch < self.epoch:
                 contact.owes_greeting = True  # so that it learns where the others are
                 raise RefusedError(f"it is in epoch {frame.epoch}, which is over")
             self._apply(frame, arrival)
         except RefusedError as error:
-            self.refusals.add(arrival.sender, error)
+            self.refused += 1
+            self._log.warn(f"a frame of {arrival.sender} was refused: {error}", about=arrival.sender)
 
     def _apply(self, frame: Frame, arrival: Arrival) -> None:
         contact, mass, site = self[frame.sender], self.mass, frame.sender

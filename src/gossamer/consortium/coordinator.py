@@ -19,8 +19,10 @@ from gossamer.consortium import authority as pki
 from gossamer.consortium import files
 from gossamer.consortium.authority import Authority, Invite
 from gossamer.consortium.files import Name, check_field, now, stamp
-from gossamer.consortium.roster import MAX_ROUND, Joined, Left, Member, Roster, sign_roster
+from gossamer.consortium.roster import Joined, Left, Member, Roster, Round, sign_roster
 from gossamer.errors import UserError
+from gossamer.results.rundir import read_private
+from gossamer.results.signatures import private_pem, read_private_key
 
 KEY = "authority.key"
 INVITE_DAYS = 7
@@ -33,7 +35,7 @@ class Coordinator:
 
     def __init__(self, folder: Path, clock: Clock = now):
         self.folder, self._clock = folder, clock
-        self._key: Ed25519PrivateKey = pki.read_private_key(folder / KEY, Ed25519PrivateKey)
+        self._key: Ed25519PrivateKey = read_private_key(folder / KEY, Ed25519PrivateKey)
         self.roster()
 
     @classmethod
@@ -43,7 +45,7 @@ class Coordinator:
         authority = pki.make_authority(name, clock())
         roster = sign_roster(authority, name, [], clock())
         files.make_folder(folder)
-        files.write(folder / KEY, pki.private_pem(authority.key), 0o600, new=True)
+        files.write(folder / KEY, private_pem(authority.key), 0o600, new=True)
         files.write(folder / f"{name}.roster", roster.content, new=True)
         return cls(folder, clock)
 
@@ -75,7 +77,7 @@ class Coordinator:
         check_field(Name, "the site's name", site)
         if not 0 < days <= 90:
             raise UserError(f"--days {days:g} must be more than 0 and at most 90.")
-        with files.locked(self.folder):
+        with files.locked(self.folder / KEY):
             roster, ends = self.roster(), stamp(self._clock() + timedelta(days=days))
             name, mark = roster.consortium, roster.fingerprint
             invite = Invite(consortium=name, site=site, authority=mark, expires=ends)
@@ -85,8 +87,8 @@ class Coordinator:
     def approve(self, site: str, request: bytes, where: str, at_round: int = 0) -> tuple[Roster, str]:
         """Return the roster with the site in it, and a mark of its key to compare with what the site sees."""
         check_field(Name, "the site's name", site)
-        _check_round(at_round)
-        with files.locked(self.folder):
+        check_field(Round, "--at-round", at_round)
+        with files.locked(self.folder / KEY):
             roster = self.roster()
             requested = pki.read_request(request, self._open_invite(site), where)
             key = requested.key()
@@ -116,7 +118,7 @@ class Coordinator:
 
     def renew(self, names: Sequence[str] = ()) -> tuple[Roster, list[str]]:
         """Make new certificates for the same keys: of these sites, or of all that end within 14 days."""
-        with files.locked(self.folder):
+        with files.locked(self.folder / KEY):
             roster, today = self.roster(), self._clock()
             active = {site.name: site for site in roster.sites if site.left is None}
             for name in names:
@@ -136,8 +138,8 @@ class Coordinator:
         return pki.pem(pki.issue(self.authority, roster.consortium, site, key, self._clock()))
 
     def _remove(self, name: str, at_round: int, *, revoked: bool) -> Roster:
-        _check_round(at_round)
-        with files.locked(self.folder):
+        check_field(Round, "--at-round", at_round)
+        with files.locked(self.folder / KEY):
             roster = self.roster()
             site = roster.site(name)
             if site.left is not None and (site.left.revoked or not revoked):
@@ -161,7 +163,7 @@ class Coordinator:
         path = self._invite_file(site)
         if not path.exists():
             raise UserError(f"no invite of {site!r} is open; `gossamer pki invite {site}` makes one.")
-        invite = Invite.read(files.read_private(path).decode(errors="replace"))
+        invite = Invite.read(read_private(path).decode(errors="replace"))
         if invite.site != site:
             raise UserError(f"{path} is an invite of {invite.site}, not of {site}; invite {site} again.")
         invite.check_expiry(self._clock())
@@ -169,8 +171,3 @@ class Coordinator:
 
     def _invite_file(self, site: str) -> Path:
         return self.folder / f"{site}.invite"
-
-
-def _check_round(at_round: int) -> None:
-    if not 0 <= at_round <= MAX_ROUND:
-        raise UserError(f"--at-round {at_round} must be a round's number: 0 or more.")

@@ -6,13 +6,12 @@ and the same recipe is simulated in this process.
 
 from __future__ import annotations
 
-import csv
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import UNIT, epsilon_text
 from gossamer.results.rundir import read_metrics, read_object
+from gossamer.runtime.launch import end as end_processes
 from gossamer.runtime.launch import environment
 
 NAMES = (
@@ -151,12 +151,9 @@ def _write_digits(folder: Path, names: Sequence[str]) -> list[int]:
 
 
 def _write(path: Path, x: Any, y: Any) -> None:
-    flat = np.asarray(x).reshape(len(x), -1)
-    with path.open("w", newline="") as opened:
-        lines = csv.writer(opened)
-        lines.writerow([*(f"p{j:02d}" for j in range(flat.shape[1])), "digit"])
-        for row, label in zip(flat.tolist(), np.asarray(y).tolist(), strict=True):
-            lines.writerow([*(f"{value:g}" for value in row), label])
+    table = np.column_stack([np.asarray(x).reshape(len(x), -1), y])
+    names = [*(f"p{j:02d}" for j in range(table.shape[1] - 1)), "digit"]
+    np.savetxt(path, table, fmt="%g", delimiter=",", header=",".join(names), comments="")
 
 
 def _free_ports(count: int) -> list[int]:
@@ -191,20 +188,7 @@ def _run_all(folder: Path, study: Path, names: Sequence[str], end: float) -> Non
                 raise UserError("the demo took longer than --limit; give it more seconds, or fewer rounds.")
             time.sleep(0.1)
     finally:
-        stop(children.values())
-
-
-def stop(children: Iterable[Any]) -> None:
-    """End the processes that are left, and wait until they have ended."""
-    left = [child for child in children if child.poll() is None]
-    for child in left:
-        child.terminate()
-    for child in left:
-        try:
-            child.wait(5)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        end_processes(list(children.values()))
 
 
 def _last_line(output: Path) -> str:
@@ -221,7 +205,7 @@ def _figures(run: Path, node: int) -> tuple[float, float | None]:
 def _simulate(
     folder: Path, names: Sequence[str], rounds: int, changes: Mapping[str, Any]
 ) -> tuple[Sequence[float], float | None]:
-    """Run the same recipe on the same files in this process; its own accounts, so that no cap is touched."""
+    """Run the same recipe on the same files in this process, behind the sites' own part: no cap is touched."""
     from gossamer.config.layers import resolve
     from gossamer.training.assemble import assemble
     from gossamer.training.plan import Plan
@@ -230,7 +214,7 @@ def _simulate(
     out = folder / "simulated"
     out.mkdir()
     counts = [len((folder / f"{name}.csv").read_text().splitlines()) - 1 for name in names]
-    own = {"data.records": counts, "data.budget": str(out / "budget-{node}.jsonl")}
+    own = {"data.records": counts}
     config = resolve(recipe(len(names), rounds), {**_places(folder), **own, **changes})
     done = execute(assemble(Plan.of(config)), out=out / "run")
     return done.result["accuracy_by_node"], done.certificate["epsilon_proven"]

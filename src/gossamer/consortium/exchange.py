@@ -52,7 +52,7 @@ class AloneError(Exception):
 
 
 class LeftBehindError(Exception):
-    """The others are more than `late` rounds ahead: go on with their round, from the state this site has.
+    """The others are more than `late` rounds ahead: continue with their round, from the state this site has.
 
     The rounds between are skipped: their draws would move a model that nobody mixes with, and are not paid for.
     """
@@ -67,7 +67,7 @@ class PeerExchange:
     """mix(t, A, B, …) of one site; `before_round` and `after_round` go to the loop of rounds.
 
     `initial` is the algorithm's state (a NamedTuple) at the start. After a crash the exchange is made again with the
-    same journal: `resume` says with which round and state the loop goes on. The round is repeated then, but its
+    same journal: `resume` says with which round and state the loop continues. The round is repeated then, but its
     exchanges that were on disk are not: what they kept and sent is taken from the journal. `between(t)` is called ahead
     of round t and again and again while this site waits there; it may raise to end the wait. `uses()` is the number of
     gradients requested so far.
@@ -441,7 +441,10 @@ class PeerExchange:
         already: set[str] = set()
         while self.contacts.answer is None:
             if self.clock() >= deadline:
-                raise UserError(f"{self.name} asked {', '.join(self._neighbours)} for the model in vain.")
+                near = ", ".join(self._neighbours)
+                raise UserError(
+                    f"{self.name} asked {near} for the model and got no answer; start again when one of them is up."
+                )
             self._look()
             # Often while no neighbour is in this epoch, at once when one is; but not twice in a hurry.
             there = {site for site in self._neighbours if self.contacts[site].heard is not None}

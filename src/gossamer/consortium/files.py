@@ -10,12 +10,9 @@ them, so that a signature over a roster is one over nothing else.
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -29,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from gossamer.accounting.chain import no_name_twice
 from gossamer.errors import UserError, short
 from gossamer.options.sentences import user_error
-from gossamer.results.rundir import read_bytes
+from gossamer.results.rundir import lock_file, read_bytes, write_atomically
 from gossamer.results.signatures import has_small_order
 
 FORMAT = 1
@@ -130,13 +127,13 @@ def parse(model: type[Model], tables: Mapping[str, Any], where: str) -> Model:
         raise user_error(error, dict(tables), model=model, where=where) from None
 
 
-def check_field(kind: Any, key: str, text: str) -> str:
+def check_field(kind: Any, key: str, value: Any) -> None:
     """Validate an argument of a command by the type that it has in a file."""
     try:
-        return str(TypeAdapter(kind).validate_python(text))
+        TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
         rule = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise UserError(f"{key} {short(text)} does not fit: {rule}.") from None
+        raise UserError(f"{key} {short(value)} does not fit: {rule}.") from None
 
 
 # Signed files
@@ -187,56 +184,18 @@ def read_signed(kind: str, content: bytes, where: str) -> SignedFile:
 def read(path: Path) -> bytes:
     content = read_bytes(path, LARGEST + 1)
     if len(content) > LARGEST:
-        raise UserError(f"{path} has more than {LARGEST >> 20} MB; it is no file of a consortium.")
-    return content
-
-
-def read_private(path: Path) -> bytes:
-    """Read a file that only its owner may read."""
-    content = read(path)
-    if path.stat().st_mode & 0o077:
-        raise UserError(f"{path} can be read by others; chmod 600 it if nobody has read it yet.")
+        raise UserError(f"{path} has more than {LARGEST >> 20} MB; it is not a file of a consortium.")
     return content
 
 
 def write(path: Path, content: bytes, mode: int = 0o644, *, new: bool = False) -> None:
     """Write a file, all or nothing; a `new` one must not exist yet. A UserError says what is wrong."""
     try:
-        write_durably(path, content, mode, new=new)
+        write_atomically(path, content, mode, new=new)
     except FileExistsError:
         raise UserError(f"{path} exists and is not overwritten; name another place.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def write_durably(path: Path, content: bytes, mode: int, *, new: bool = False) -> None:
-    """Write a file, all or nothing, even if the machine stops in between; an OSError names it.
-
-    A private file is never readable by others, not for a moment.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            (os.link if new else os.replace)(temporary, path)  # a link fails where there is a file
-            sync_folder(path.parent)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to disk."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def make_folder(path: Path) -> None:
@@ -249,25 +208,14 @@ def make_folder(path: Path) -> None:
         raise UserError(f"{path} cannot be created: {error.strerror}.") from None
 
 
-def lock(path: Path) -> int:
-    """Lock a folder or a file until the returned descriptor is closed; a UserError if another process has the lock."""
-    fd = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise UserError(f"another command is at work in {path}; try again when it has ended.") from None
-    return fd
-
-
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Run one command at a time: two at once would make two rosters of one version."""
-    fd = lock(folder)
+def locked(path: Path) -> Iterator[None]:
+    """Run one command at a time by a lock on this file: two at once would make two rosters of one version."""
+    lock = lock_file(path, f"another command is at work in {path.parent}; try again when it has ended.")
     try:
         yield
     finally:
-        os.close(fd)
+        lock.release()
 
 
 def only_folder_with(name: str, option: str, what: str, given: Path | None) -> Path:

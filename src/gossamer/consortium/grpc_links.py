@@ -32,7 +32,7 @@ from gossamer.consortium.links import (
     MAX_MESSAGE,
     Arrival,
     Links,
-    RepeatFilter,
+    LogLimit,
     event_loop,
     printable,
     run,
@@ -288,7 +288,7 @@ class GrpcLinks(Links):
         self._timeouts, self._version = timeouts or Timeouts(), version
         self._links: dict[str, _Link] = {}  # replaced, never changed: other threads read it
         self._by_fingerprint: dict[str, str] = {}
-        self._inbox, self._log = Inbox(), RepeatFilter()
+        self._inbox, self._log = Inbox(), LogLimit()
         self._server: Any = None
         self.port: int | None = None  # of the listener
         me, others = _split_members(identity, members)

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.consortium import files
 from gossamer.consortium.frames import pack_tensors, unpack_tensors
 from gossamer.errors import UserError
+from gossamer.results.rundir import lock_file, sync_folder, write_atomically
 
 SNAPSHOT, RELEASED = 1, 2
 _RECORD = struct.Struct("<4sB3xQ32s")
@@ -34,13 +34,14 @@ class FileStorage:
     def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # A site runs once, or it would send its mass twice.
-        self._path, self._lock = path, files.lock(path.with_name(path.name + ".lock"))
+        busy = f"another process runs the site of {path}; wait until it has ended."
+        self._path, self._lock = path, lock_file(path.with_name(path.name + ".lock"), busy)
         self._open()
 
     def _open(self) -> None:
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(fd, "ab", buffering=0)
-        files.sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
 
     def read(self) -> bytes:
         return self._path.read_bytes()
@@ -57,14 +58,14 @@ class FileStorage:
 
     def replace(self, data: bytes) -> None:
         """Write in place of everything, all or nothing."""
-        files.write_durably(self._path, data, 0o600)
+        write_atomically(self._path, data, 0o600)
         self._file.close()
         self._open()
 
     def close(self) -> None:
         if not self._file.closed:
             self._file.close()
-            os.close(self._lock)
+            self._lock.release()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from gossamer.consortium.roster import Member
@@ -84,7 +84,7 @@ def run(work: Coroutine[Any, Any, Result], seconds: float) -> Result:
 
 def log_broken_connections(loop: asyncio.AbstractEventLoop) -> None:
     """Log a connection that broke in one line, where asyncio would write a traceback."""
-    log = RepeatFilter()
+    log = LogLimit()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -96,21 +96,25 @@ def log_broken_connections(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_exception_handler(handle)
 
 
-class RepeatFilter:
-    """A log that repeats a message only after a while: what others cause must not fill a disk."""
+class LogLimit:
+    """A log with at most `most` lines about one thing in `interval` seconds: what others cause must not fill a disk."""
 
-    def __init__(self, interval: float = 60.0):
-        self._interval = interval
-        self._logged: dict[str, float] = {}
+    def __init__(self, most: int = 1, interval: float = 60.0, clock: Callable[[], float] = time.monotonic):
+        self._most, self._interval, self._clock = most, interval, clock
+        self._lines: dict[str, tuple[float, int]] = {}  # about what → start of the interval, lines in it
 
-    def warn(self, message: str) -> None:
-        message, now = printable(message, 400), time.monotonic()
-        if now - self._logged.get(message, -math.inf) < self._interval:
-            return
-        if len(self._logged) >= _REMEMBERED:
-            self._logged.clear()
-        self._logged[message] = now
-        LOG.warning("%s", message)
+    def warn(self, message: str, about: str | None = None) -> None:
+        """`about`: what the line is about; None: the message itself, which is repeated only after a while."""
+        message, now = printable(message, 400), self._clock()
+        about = message if about is None else about
+        if about not in self._lines and len(self._lines) >= _REMEMBERED:
+            self._lines.clear()
+        start, count = self._lines.get(about, (-math.inf, 0))
+        if now - start >= self._interval:
+            start, count = now, 0
+        self._lines[about] = start, count + 1
+        if count < self._most:
+            LOG.warning("%s", message)
 
 
 def printable(text: str, length: int = 200) -> str:

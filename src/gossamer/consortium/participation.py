@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 
 import gossamer
-from gossamer.accounting.budget import refuse_above
 from gossamer.config.schema import RunConfig
 from gossamer.consortium.authority import days_left
 from gossamer.consortium.exchange import Epoch
@@ -121,13 +120,15 @@ class Participation:
         if len(parts.test[0]):
             lines.append(f"test rows: {len(parts.test[0]):,}, as packed")
         for one in prospects([(plan, 1)], None, self.nodes):
-            refuse_above(one.account, one.together, one.before, one.cap, one.owners)
+            one.refuse_above_cap()
+            named = f" {one.name!r}" if one.name else ""
             cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"
             lines.append(
-                f"budget: proven ε {one.before.epsilon:.3g} spent, {one.together.epsilon:.3g} with this study, "
-                f"{cap} (δ = {privacy.figures()['delta']:g}, {privacy.adjacency}, unit: {privacy.unit}; observer: "
-                f"{privacy.observer.description})"
+                f"account{named}: proven ε {one.before.epsilon:.3g} spent, "
+                f"{one.together.epsilon:.3g} with this study, {cap} (δ = {one.together.delta:g}, "
+                f"{one.together.adjacency}, unit: {one.together.unit}; observer: {one.together.observer})"
             )
+            lines += [f"account{named}: {one.note}"] if one.note else []
         return lines
 
     def try_links(self, seconds: float, open_links: Callable[[], Links] | None = None) -> dict[str, str]:

@@ -161,33 +161,31 @@ class _PartEndedError(Exception):
     """This site takes part no longer; the text is the reason."""
 
 
+@dataclass
 class _Peer:
     """A site from its first greeting to its certificate."""
 
-    def __init__(
-        self,
-        participation: Participation,
-        run: Run,
-        journal: Journal,
-        links: Links,
-        roster: RosterFollower,
-        wait: float,
-        clock: Callable[[], float],
-        say: Callable[[str], None],
-    ):
-        self._participation, self._study, self._name = participation, participation.study, participation.name
-        self._run, self._journal, self._links, self._roster = run, journal, links, roster
-        self._wait, self._clock, self._say = wait, clock, say
-        self._plan = run.parts.plan
+    participation: Participation
+    run: Run
+    journal: Journal
+    links: Links
+    roster: RosterFollower
+    wait: float
+    clock: Callable[[], float]
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._study, self._name = self.participation.study, self.participation.name
+        self._plan = self.run.parts.plan
         self._rounds = self._plan.config.rounds
         self._reminder = ""  # said once
-        meta = journal.contents.meta
-        span = participation.first if meta is None else (meta["epoch"], tuple(meta["sites"]))
-        self._grad = JournaledGradient(run.reader, journal, paid=run.book.next_draw)
+        meta = self.journal.contents.meta
+        span = self.participation.first if meta is None else (meta["epoch"], tuple(meta["sites"]))
+        self._grad = JournaledGradient(self.run.reader, self.journal, paid=self.run.book.next_draw)
         self._exchange = self._exchange_in(span, span[0])
         self._first, self._state, self._grad.uses = self._exchange.resume()
-        self._evaluate = Evaluation(run, Alone(1))
-        self._figures: dict[str, Any] = run.directory.last_metrics()
+        self._evaluate = Evaluation(self.run, Alone(1))
+        self._figures: dict[str, Any] = self.run.directory.last_metrics()
 
     def _exchange_in(self, span: Span, start: int) -> PeerExchange:
         """Make the exchange as the journal left it, or from round `start` on."""
@@ -198,30 +196,30 @@ class _Peer:
             study=self._study.identity,
             epoch=epoch_with_graph(plan, *span),
             algorithm=plan.algorithm,
-            links=self._links,
-            journal=self._journal,
-            pace=Pace(terms.deadline, terms.late, self._wait, terms.tick),
-            initial=self._run.state,
+            links=self.links,
+            journal=self.journal,
+            pace=Pace(terms.deadline, terms.late, self.wait, terms.tick),
+            initial=self.run.state,
             start=start,
             uses=lambda: self._grad.uses,
             between=self._check_epoch,
-            clock=self._clock,
+            clock=self.clock,
             rounds=self._rounds,
         )
 
     def _scale_in(self, span: Span) -> float:
-        roster = self._roster.newest()
+        roster = self.roster.newest()
         records = [roster.site(name).records for name in span[1]]
-        return gradient_scale(self._plan, self._participation.node, records)
+        return gradient_scale(self._plan, self.participation.node, records)
 
     def meet_once(self) -> None:
         """Before leaving: greet the others, so that what is under way can be settled."""
-        if not self._participation.revoked:
-            self._exchange.meet(self._clock() + self._study.terms.deadline)
+        if not self.participation.revoked:
+            self._exchange.meet(self.clock() + self._study.terms.deadline)
 
     def train(self) -> None:
         """Run the remaining rounds."""
-        folder = self._run.directory.path
+        folder = self.run.directory.path
         with repeated(lambda: write_links(folder, self._name, self._exchange.contacts.states())):
             self._state = self._train()
 
@@ -234,27 +232,27 @@ class _Peer:
             self._join()
         else:
             self._meet()
-        self._say(f"round {self._first} of {self._rounds}")
+        self.say(f"round {self._first} of {self._rounds}")
 
     def _meet(self) -> None:
         others, begun = self._exchange.contacts.others, self._exchange.begun
-        self._say(f"{self._name} waits for {', '.join(others)}")
-        missing = self._exchange.meet(self._clock() + (self._study.terms.deadline if begun else self._wait))
+        self.say(f"{self._name} waits for {', '.join(others)}")
+        missing = self._exchange.meet(self.clock() + (self._study.terms.deadline if begun else self.wait))
         if not begun and len(missing) == len(others) and self._exchange.contacts.ahead is None:
             raise UserError(f"none of {', '.join(missing)} was heard; start again when they are up.")
         if len(missing) == len(others):  # after a power cut all come back one by one
-            self._say(f"not heard yet: {', '.join(missing)}; nothing is drawn until one of them is up")
+            self.say(f"not heard yet: {', '.join(missing)}; nothing is drawn until one of them is up")
         elif missing:
-            self._say(f"not heard yet: {', '.join(missing)}; the others begin")
+            self.say(f"not heard yet: {', '.join(missing)}; the others begin")
 
     def _join(self) -> None:
         number = self._exchange.epoch.number
-        self._say(f"{self._name} joins at round {number} and waits for a neighbour's model")
-        at, model = self._exchange.ask_model(self._clock() + self._wait)
+        self.say(f"{self._name} joins at round {number} and waits for a neighbour's model")
+        at, model = self._exchange.ask_model(self.clock() + self.wait)
         there = self._exchange.contacts.left_behind()  # the word of the model's sender alone is not enough
         furthest = there[0] if there is not None else number + self._study.terms.late
         self._first = min(max(at, number), furthest, self._rounds)
-        self._state = self._plan.algorithm.init(model.to(self._run.parts.x0))
+        self._state = self._plan.algorithm.init(model.to(self.run.parts.x0))
         self._exchange.adopt(self._state)
 
     def _train(self) -> Any:
@@ -272,15 +270,15 @@ class _Peer:
             except LeftBehindError as left:
                 if len(left.by) == 1 and left.round >= self._rounds - self._study.terms.late:
                     raise UserError(
-                        f"{left} of {self._rounds} by its own word alone, and {self._name} in round "
+                        f"{left} of {self._rounds}, which no other site confirms, and {self._name} in round "
                         f"{self._exchange.place.round}; {_REMEDY}."
                     ) from None
                 self._first, self._state = left.round, left.state
-                self._say(f"{left}: rounds before it are skipped and not paid")
+                self.say(f"{left}: rounds before it are skipped and not paid")
             except _EpochDueError as change:
                 prepare = partial(self._enter, change)
             except _PartEndedError as ended:
-                self._say(str(ended))
+                self.say(str(ended))
                 return self._state
             except AloneError as alone:
                 if not self._others_finished():
@@ -293,7 +291,7 @@ class _Peer:
 
     def _check_epoch(self, t: int) -> None:
         """Before round t, and while this site waits there: look whether another epoch has begun."""
-        exchange, roster = self._exchange, self._roster.newest()
+        exchange, roster = self._exchange, self.roster.newest()
         if roster.site(self._name).revoked:
             raise _PartEndedError(f"{self._name} was revoked: what was spent is certified")
         at, reached, ahead = t, t, exchange.contacts.ahead
@@ -308,7 +306,7 @@ class _Peer:
             message = f"the others are in the epoch of round {ahead[0]}: accept the newest roster"
             if message != self._reminder:
                 self._reminder = message
-                self._say(message)
+                self.say(message)
 
     def _enter(self, change: _EpochDueError) -> None:
         """Enter the next epoch. A site that has nothing on disk yet begins with it."""
@@ -318,7 +316,7 @@ class _Peer:
             raise _PartEndedError(f"{self._name} leaves at round {number}")
         if len(sites) < 2:
             raise _PartEndedError(f"no other site is left from round {number} on")
-        self._say(f"from round {number} on: {', '.join(sites)}")
+        self.say(f"from round {number} on: {', '.join(sites)}")
         self._first = change.round
         if self._exchange.begun:
             self._scale = self._scale_in(change.span)
@@ -337,7 +335,7 @@ class _Peer:
 
     def _after_round(self, t: int, state: Any) -> None:
         self._exchange.after_round(t, state)
-        self._state, self._run.done = state, t + 1
+        self._state, self.run.done = state, t + 1
         row = self._evaluate(t + 1, state)
         if row is None:
             return
@@ -345,20 +343,20 @@ class _Peer:
             **own_figures(row),
             "links": self._exchange.contacts.states(),
             "bytes_sent": self._exchange.contacts.bytes_sent,
-            "seconds": self._run.elapsed,
+            "seconds": self.run.elapsed,
         }
-        self._run.directory.append_metrics(self._figures)
-        self._say(progress_line(self._figures, self._rounds))
+        self.run.directory.append_metrics(self._figures)
+        self.say(progress_line(self._figures, self._rounds))
 
     def certify(self) -> Outcome:
         """Settle what is still under way, then certify: this site is done, whatever the others do."""
         self._exchange.finish()
-        run, node = self._run, self._participation.node
+        run, node = self.run, self.participation.node
         run.state = self._state
 
         def sign(certificate: dict[str, Any]) -> dict[str, Any]:
             return signed_by_site(
-                certificate, self._study, self._name, self._participation.site.key(),
+                certificate, self._study, self._name, self.participation.site.key(),
                 ledger_head=run.book.heads()[node], events=run.book.counts()[node], at=now(),
             )  # fmt: skip
 

@@ -21,9 +21,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from gossamer.consortium import files
-from gossamer.consortium.links import LOG, RepeatFilter, log_broken_connections, run
+from gossamer.consortium.links import LOG, LogLimit, log_broken_connections, run
 from gossamer.errors import UserError
+from gossamer.results.rundir import read_private
 
 SECRET_FILE = "GOSSAMER_SECRET_FILE"
 _GREETING, _NONCE, _TAG = b"gossamer relay 2", 32, 32  # bytes
@@ -54,7 +54,7 @@ def read_secret() -> str:
     name = os.environ.get(SECRET_FILE)
     if not name:
         raise UserError(f"{SECRET_FILE} is not set: it names the file with the relay's secret.")
-    secret = files.read_private(Path(name)).decode(errors="replace").strip()
+    secret = read_private(Path(name)).decode(errors="replace").strip()
     if len(secret) < 32:
         raise UserError(f"{SECRET_FILE} = {name}: fewer than 32 characters; `openssl rand -hex 32` makes it.")
     return secret
@@ -80,7 +80,7 @@ def relay(secret: str, back: str, fronts: Mapping[str, str], limits: Limits | No
 class Relay:
     def __init__(self, secret: str, back: str, fronts: Mapping[str, str], limits: Limits | None = None):
         self._secret, self._back, self._fronts = secret, back, dict(fronts)
-        self._limits, self._log = limits or Limits(), RepeatFilter()
+        self._limits, self._log = limits or Limits(), LogLimit()
         self._waiting: dict[str, list[Connection]] = {name: [] for name in fronts}
         self._arrived = asyncio.Condition()  # another connection waits
         self._splices = dict.fromkeys(fronts, 0)
@@ -196,7 +196,7 @@ class Agent:
     def __init__(self, relay: str, site: str, token: str, port: int, limits: Limits | None = None):
         self._relay, self._site, self._port = _split("relay", relay), site.encode(), port
         proof(token, b"", b"")  # refuses a token that is not hexadecimal
-        self._token, self._limits, self._log = token, limits or Limits(), RepeatFilter()
+        self._token, self._limits, self._log = token, limits or Limits(), LogLimit()
         self._splices: set[asyncio.Task[None]] = set()
         self._waiting: list[asyncio.Task[None]] = run(self._start(), seconds=10)
 

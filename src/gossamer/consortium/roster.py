@@ -24,8 +24,7 @@ from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 
 KIND = "roster"
-MAX_ROUND = 10**9
-Round = Annotated[int, Field(ge=0, le=MAX_ROUND)]
+Round = Annotated[int, Field(ge=0, le=10**9)]
 Version = Annotated[int, Field(ge=1, le=10**6)]
 Span = tuple[int, tuple[str, ...]]  # an epoch: (first round, sites by name)
 
@@ -148,7 +147,7 @@ class Roster(Strict):
     def site(self, name: str) -> Member:
         by_name = {site.name: site for site in self.sites}
         if name not in by_name:
-            raise UserError(f"{name!r} is no site of {self.consortium}{ending(name, list(by_name))}")
+            raise UserError(f"{name!r} is not a site of {self.consortium}{ending(name, list(by_name))}")
         return by_name[name]
 
     def members(self, t: int | None = None, since: int | None = None) -> dict[str, Member]:

@@ -15,27 +15,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 
+from gossamer.config.recipes import read_toml
 from gossamer.consortium import authority as pki
 from gossamer.consortium import files
 from gossamer.consortium.authority import Invite
-from gossamer.consortium.files import MAX_RECORDS, NONE, Digest, Listen, Name, Strict, check_field, now
+from gossamer.consortium.files import NONE, Digest, Listen, Name, Records, Strict, check_field, now
 from gossamer.consortium.roster import Roster, check_successor, differences
 from gossamer.errors import UserError
-from gossamer.options.toml import read_toml
-from gossamer.options.types import Epsilon
+from gossamer.options.types import AccountName, Epsilon
+from gossamer.results.signatures import private_pem, read_private_key
 
 FILE, KEY, ROSTER = "site.toml", "site.key", "consortium.roster"
 
 
-def _path(text: str) -> str:
-    if not text or "\0" in text:
-        raise ValueError("it must be the path of a file")
-    return text
-
-
-_Path = Annotated[str, AfterValidator(_path)]
+_Path = Annotated[str, Field(pattern=r"^[^\x00]+$")]
 
 
 class Site(Strict):
@@ -47,6 +42,12 @@ class Site(Strict):
     data: _Path = Field(description="the records: CSV, Parquet or npz, as the study says")
     test: _Path | None = Field(default=None, description="the study's public test rows, if it has some")
     cap: Epsilon = Field(description="most proven ε of all studies on these records together")
+    account: AccountName | None = Field(
+        default=None, description="the name of the account of the people whose records these are"
+    )
+    accounts: _Path | None = Field(
+        default=None, description="the folder of the accounts; one of the user's own if not set"
+    )
     public: bool = Field(default=False, description="are the records public? then no cap holds")
     listen: Listen = Field(default=NONE, description="host:port here, or none")
     _path: Path = PrivateAttr()
@@ -80,7 +81,7 @@ class Site(Strict):
         return self.file(self.data)
 
     def key(self) -> ec.EllipticCurvePrivateKey:
-        key: ec.EllipticCurvePrivateKey = pki.read_private_key(self.file(KEY), ec.EllipticCurvePrivateKey)
+        key: ec.EllipticCurvePrivateKey = read_private_key(self.file(KEY), ec.EllipticCurvePrivateKey)
         return key
 
     def roster(self) -> Roster:
@@ -122,14 +123,14 @@ def join(
 ) -> tuple[Path, str]:
     """Make the site's folder; return the request to send back, and a mark of the key to compare."""
     invite.check_expiry(clock())
-    address = None if check_field(Listen, "--listen", listen) == NONE else listen
-    if not 1 <= records <= MAX_RECORDS:
-        raise UserError(f"--records {records} must be a number of records: public, rounded as you like.")
+    check_field(Listen, "--listen", listen)
+    check_field(Records, "--records", records)
+    address = None if listen == NONE else listen
     folder = Path(invite.site) if folder is None else folder
     key, request = pki.make_site_key(), folder / f"{invite.site}.request"
     content = pki.write_request(invite, key, address, records)
     files.make_folder(folder)
-    files.write(folder / KEY, pki.private_pem(key), 0o600, new=True)
+    files.write(folder / KEY, private_pem(key), 0o600, new=True)
     files.write(folder / FILE, _site_toml(invite, address, data, cap).encode(), new=True)
     files.write(request, content, new=True)
     return request, pki.key_words(key.public_key())
@@ -144,6 +145,8 @@ authority = "{invite.authority}"  # whose signatures count
 
 {_line("data", data and str(Path(data).absolute()), "records.csv")}  # the records; they never leave
 {_line("cap", cap and float(cap), 8.0)}  # most proven ε of all studies on these records together
+# account = "patients of {invite.site}"  # whose records they are: studies on other versions of the file count too
+# accounts = "/srv/gossamer/accounts"  # the folder where that is kept; one of your own if not set
 # test = "test.csv"  # the study's public test rows, if it has some
 
 listen = "{files.bind_address(address)}"  # where this machine listens; none: it only dials out
@@ -165,7 +168,7 @@ def accept(
     """Make a roster the site's own, if it follows from the present one and the operator agrees; with warnings."""
     site = Site.read(path, data="(not set)", cap=1.0)  # the operator may not have filled them in yet
     offered = site.read_roster(content, where)
-    with files.locked(path.parent):
+    with files.locked(path):
         present = site.roster() if site.file(ROSTER).exists() else None
         is_new = present is None or check_successor(present, offered)
         entry = next((member for member in offered.sites if member.name == site.name), None)

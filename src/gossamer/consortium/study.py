@@ -176,10 +176,10 @@ class Study(Strict):
     # At a site
 
     def config_at(self, site: Site, folder: Path, records: int) -> RunConfig:
-        """Return the recipe as a site runs it: with its own file, test rows and cap.
+        """Return the recipe as a site runs it: with its own file, test rows, account and cap.
 
         `records`: declared by the site, for one that joins later. `folder` gets a link to the file, named by the
-        node as the files of several nodes are; what is spent is recorded next to the file itself.
+        node as the files of several nodes are.
         """
         sites = self.nodes_for(site.name)
         config = self.config if sites == self.sites else self._config_with_joiner(records)
@@ -191,9 +191,10 @@ class Study(Strict):
             own_link.unlink()
         own_link.symlink_to(site.data_file().resolve())
         assert isinstance(config.data, OwnFile)
-        data = replace(config.data, path=str(link), test=self._test_file(site))
+        accounts = None if site.accounts is None else str(site.file(site.accounts))
+        data = replace(config.data, path=str(link), test=self._test_file(site), accounts=accounts)
         caps = [cap for cap in (config.privacy.cap, None if site.public else site.cap) if cap is not None]
-        privacy = config.privacy.model_copy(update={"cap": min(caps, default=None)})
+        privacy = config.privacy.model_copy(update={"cap": min(caps, default=None), "account": site.account})
         return config.model_copy(update={"data": data, "privacy": privacy})
 
     def _config_with_joiner(self, records: int) -> RunConfig:
@@ -318,11 +319,13 @@ def _without_paths(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig,
         path=f"records-{PLACE}",
         owner=None,
         partition=Even(),
-        budget=None,
+        accounts=None,
         test=None if data.test is None else Path(data.test).name,
         **known,  # every site reads the columns in this order, whatever its own file's is
     )
-    return config.model_copy(update={"data": common, "runtime": Runtime()}), common, rows
+    privacy = config.privacy.model_copy(update={"account": None})
+    changes = {"data": common, "privacy": privacy, "runtime": Runtime()}
+    return config.model_copy(update=changes), common, rows
 
 
 class _PublicRows(DataCache):

@@ -64,7 +64,7 @@ def resident() -> float:
         return 0.0
 
 
-def in_words(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Bytes for a person."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if size >= unit:
@@ -76,7 +76,9 @@ def room_for(what: str, size: float) -> None:
     """Refuse what would not fit into memory, before any of it is allocated."""
     free = free_memory()
     if size > free:
-        raise UserError(f"{what} would take about {in_words(size)} of memory, and {in_words(free)} are free")
+        raise UserError(
+            f"{what} would take about {format_bytes(size)} of memory, and {format_bytes(free)} are free"
+        )
 
 
 def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[float]]) -> Floats:
@@ -85,10 +87,7 @@ def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[f
     if unknown:
         raise UserError(f"data.ranges.{unknown[0]} is no feature column: choose from {', '.join(columns)}")
     result = x.copy()
-    for name, bounds in ranges.items():
-        if len(bounds) != 2 or not (math.isfinite(bounds[0]) and bounds[0] < bounds[1] < math.inf):
-            raise UserError(f"data.ranges.{name} = {list(bounds)} must be [lo, hi] with lo < hi")
-        lo, hi = bounds
+    for name, (lo, hi) in ranges.items():
         column = columns.index(name)
         result[:, column] = (result[:, column] - lo) / (hi - lo)
     return result
@@ -207,7 +206,7 @@ def _in_file(shape: tuple[int, int]) -> Floats:
     try:
         free = shutil.disk_usage(folder).free
         if size > free:
-            raise OSError(errno.ENOSPC, f"{in_words(free)} are free")
+            raise OSError(errno.ENOSPC, f"{format_bytes(free)} are free")
         with tempfile.TemporaryFile(dir=folder) as file:
             # All of its space now: a disk that is full later would end the process in the middle of a step.
             if hasattr(os, "posix_fallocate"):
@@ -217,8 +216,8 @@ def _in_file(shape: tuple[int, int]) -> Floats:
             return np.memmap(file, np.float32, "r+", shape=shape)
     except OSError as error:
         raise UserError(
-            f"data.mapped: no file of {in_words(size)} can be created in {folder} ({error.strerror}); make room, or "
-            "name another folder in the environment variable TMPDIR"
+            f"data.mapped: no file of {format_bytes(size)} can be created in {folder} ({error.strerror}); make room, "
+            "or name another folder in the environment variable TMPDIR"
         ) from None
 
 

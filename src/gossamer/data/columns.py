@@ -27,13 +27,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from gossamer.data.arrays import MOST_COLUMNS, Floats
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
+from gossamer.options.types import Finite
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.float64]
 Level = bool | int | float | str
 
 # Words for nothing, in a file that has words; one that is a declared level is that level.
-NOTHING = ("", "na", "n/a", "#n/a", "nan", "-nan", "nat", "none", "null", "<na>", "?")
+MISSING_WORDS = ("", "na", "n/a", "#n/a", "nan", "-nan", "nat", "none", "null", "<na>", "?")
 YES, NO = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 WORDS = ("string", "large_string", "string_view")
 NUMBERS = ("integer", "floating", "decimal")
@@ -78,11 +79,11 @@ def positions(words: Any, known: Sequence[str]) -> npt.NDArray[np.int32]:
     return np.asarray(places.fill_null(-1).to_numpy(zero_copy_only=False))
 
 
-def is_nothing(words: Any) -> Mask:
+def is_missing(words: Any) -> Mask:
     from pyarrow import compute
 
     null = compute.is_null(words).to_numpy(zero_copy_only=False)
-    return np.asarray(null | (positions(compute.utf8_lower(words), NOTHING) >= 0))
+    return np.asarray(null | (positions(compute.utf8_lower(words), MISSING_WORDS) >= 0))
 
 
 def floats(values: Any, read: Callable[[str], float] = float) -> Numbers:
@@ -112,6 +113,15 @@ def day(word: str) -> float:
 
 def is_day(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 10 and not math.isnan(_number(value, day))
+
+
+def _ordered(ends: list[float]) -> list[float]:
+    if len(ends) != 2 or not -math.inf < ends[0] < ends[1] < math.inf:
+        raise ValueError("must be [lo, hi] with lo < hi")
+    return ends
+
+
+Interval = Annotated[list[float], AfterValidator(_ordered)]
 
 
 @dataclass(frozen=True)
@@ -201,24 +211,19 @@ class Numeric(_Interval):
     """A number with a public range, which becomes [0, 1], or with a public mean and scale."""
 
     range: Annotated[
-        Annotated[list[float], Field(min_length=2, max_length=2)] | None,
-        "public [lo, hi], mapped to [0, 1]; a value outside counts as the nearer end",
+        Interval | None, "public [lo, hi], mapped to [0, 1]; a value outside counts as the nearer end"
     ] = None
-    mean: Annotated[float | None, "public; (value − mean)/scale in place of the value"] = None
-    scale: Annotated[float | None, Field(gt=0, description="public; goes with mean")] = None
+    mean: Annotated[Finite | None, "public; (value − mean)/scale in place of the value"] = None
+    scale: Annotated[Finite | None, Field(gt=0, description="public; goes with mean")] = None
     clip: Annotated[
-        float | None, Field(gt=0, description="with mean: at most so many scales; 5 if not set")
+        Finite | None, Field(gt=0, description="with mean: at most so many scales; 5 if not set")
     ] = None
 
     def __post_init__(self) -> None:
         if (self.range is None) == (self.mean is None) or (self.mean is None) != (self.scale is None):
             raise ValueError("a numeric column has either range = [lo, hi] or mean and scale")
-        if not all(math.isfinite(value) for value in (self.mean or 0, self.scale or 1, self.clip or 1)):
-            raise ValueError("mean, scale and clip must be finite")
         if self.range is not None and self.clip is not None:
             raise ValueError("clip goes with mean and scale; a range is clipped at its ends")
-        if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
-            raise ValueError("range must be [lo, hi] with lo < hi")
 
     def _raw(self, values: Any) -> Numbers:
         return floats(values)
@@ -265,7 +270,7 @@ class Categorical(Column):
         words = texts(values)
         at = positions(words, self._texts())
         known = at >= 0
-        missing = ~known & is_nothing(words)
+        missing = ~known & is_missing(words)
         other = ~known & ~missing
         out[np.flatnonzero(known), at[known]] = 1
         if self.other:

@@ -54,7 +54,7 @@ def npz(path: Path) -> Raw:
     """All arrays of an npz file; object arrays are refused because loading them would run code."""
     with damage_is_value_error(), _no_collection(), path.open("rb") as file:
         if zipfile.is_zipfile(file):
-            _refuse_lies(path)
+            _check_promised_sizes(path)
         file.seek(0)
         loaded = np.load(file, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
@@ -63,7 +63,7 @@ def npz(path: Path) -> Raw:
             return {name: loaded[name] for name in loaded.files}
 
 
-def _refuse_lies(path: Path) -> None:
+def _check_promised_sizes(path: Path) -> None:
     """Before an array is allocated: headers that promise more than follows, archives that unpack to too much."""
     with zipfile.ZipFile(path) as archive:
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]

@@ -15,9 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from gossamer.data.arrays import Array, fit_components, listed, project, scale_records, to_ranges
-from gossamer.data.columns import Schema
+from gossamer.data.columns import Interval, Schema
 from gossamer.data.dataset import FAR, Dataset, Standard
 from gossamer.data.features import pipeline
+from gossamer.data.packing import Part, packed
 from gossamer.data.source import Source, load_public
 from gossamer.data.tables import FrameTable, array_of, as_records, is_frame
 from gossamer.errors import UserError
@@ -30,7 +31,7 @@ class Inputs:
     schema: Schema | None = None  # what was declared of them; the numbers in their place are what a record is
     label: str | tuple[str, ...] | None = None  # the column that is predicted, or several
     owner: str | None = None  # the column with the owner of a training row
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: dict[str, Interval] = field(default_factory=dict)
     transform: list[Any] = field(default_factory=list)
     standard: Standard | None = None  # released
     pca: int | None = None
@@ -38,6 +39,7 @@ class Inputs:
     components: str = ""  # released ones: float32, row after row, in base64
     scale: Literal["none", "unit-ball", "unit-sphere"] = "none"
     bias: bool | Literal["outside"] = False
+    parts: list[Part] | None = None  # side by side in a row, where the model takes several arguments
 
     def records(self, x: Any) -> Array:
         """Rows as a user has them (an array, a tensor, a frame) as records of this shape, not prepared yet."""
@@ -49,6 +51,8 @@ class Inputs:
             if lacking:
                 raise UserError(f"x has no column {listed(lacking)} of the training: it has {listed(names)}.")
             x = x[[list(x.columns)[names.index(name)] for name in self.columns]]
+        if self.parts is not None and tuple(getattr(x, "shape", ()))[1:] != self.shape:  # packed rows stay
+            x = packed(x, self.parts, "x")
         array = array_of("x", x)
         if array.dtype.kind not in "iufb":
             wanted = "numbers" if self.schema is None else "a frame with the columns that were declared"
@@ -127,7 +131,7 @@ def inputs_of(source: Source, dataset: Dataset) -> Inputs:
         schema=None if source.schema is None else dict(source.schema),
         label=label if isinstance(label, str | None) else tuple(label),
         owner=getattr(source, "owner", None),
-        ranges={name: (lo, hi) for name, (lo, hi) in (getattr(source, "ranges", None) or {}).items()},
+        ranges=getattr(source, "ranges", None) or {},
         transform=source.transform,
         standard=dataset.standard,
         pca=source.pca,
@@ -137,4 +141,5 @@ def inputs_of(source: Source, dataset: Dataset) -> Inputs:
         else base64.b64encode(dataset.components.astype("<f4").tobytes()).decode(),
         scale=source.scale,
         bias=source.bias,
+        parts=source.layout,
     )

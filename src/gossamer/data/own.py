@@ -8,7 +8,8 @@ records, and resuming the run needs them passed again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,8 +17,9 @@ import numpy as np
 from pydantic import Field
 
 from gossamer.data.arrays import Array, is_large, joined, listed, share_rows, to_ranges
-from gossamer.data.columns import Column, Columns, check_declared_once, number_names
+from gossamer.data.columns import Column, Columns, Interval, check_declared_once, number_names
 from gossamer.data.dataset import Dataset, digest
+from gossamer.data.packing import Part, is_several, layout_of, packed, refuse_undeclared_length
 from gossamer.data.source import Source, datasets
 from gossamer.data.tables import (
     CsvTable,
@@ -40,9 +42,9 @@ from gossamer.data.tables import (
     yes_or_no,
 )
 from gossamer.errors import UserError, short
+from gossamer.options.registry import Table
 
 PLACE = "{node}"
-BUDGET = "budget.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class OwnRecords(Source):
         Annotated[int, Field(ge=2, le=10**6)] | list[str | int | float | bool] | None,
         "their number, labels being 0, 1, …, or the list of all labels; public",
     ] = None
-    ranges: Annotated[dict[str, list[float]] | None, "public [lo, hi] of a column, mapped to [0, 1]"] = None
+    ranges: Annotated[dict[str, Interval] | None, "public [lo, hi] of a column, mapped to [0, 1]"] = None
 
     own: ClassVar[bool] = True
 
@@ -87,28 +89,23 @@ class OwnRecords(Source):
         if classes is not None:
             origin = "declared" if self.classes is not None else "read off the training labels"
             note += f"; classes {origin}"
-        parts = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
+        parts: dict[str, Any] = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
         if train.person is not None:  # a resumed run needs the same persons
             parts["person"] = train.person
-        x_train, x_test = (
-            to_ranges(x, train.columns, self.ranges) if self.ranges else x for x in (train.x, test.x)
-        )
         owner = None if train.owner is None else np.unique(train.owner, return_inverse=True)[1]
-        return Dataset(
+        dataset = Dataset(
             name=self.kind,
-            x_train=x_train,
-            y_train=y_train,
-            x_test=x_test,
-            y_test=y_test,
+            **parts,
             classes=classes,
             public_test=self.test_is_public,
             owner=None if owner is None else owner.astype(np.int64),
-            person=train.person,
             columns=tuple(train.columns),
             labels=train.labels if train.y.ndim == 2 else labels,
             test_shares_rows=self.test_is_public and share_rows(train.x, test.x),
             provenance={"source": "own file", "sha256": digest(parts), "note": note},
         )
+        ranges = self.ranges
+        return dataset.map(lambda x: to_ranges(x, train.columns, ranges)) if ranges else dataset
 
     def _labels(self, train: Array, test: Array) -> tuple[Array, Array, tuple[Any, ...], int | None]:
         """(training labels, those of the hold-out, the names of the classes, their number)."""
@@ -136,9 +133,8 @@ class OwnFile(OwnRecords):
         str | None, "the column, or array, that says whose a record is, and no feature; see privacy.unit"
     ] = None
     test: Annotated[str | None, "a hold-out in a file of its own, declared public"] = None
-    budget: Annotated[
-        str | None,
-        "where all runs on these records keep what they spend; budget.jsonl beside them if not set",
+    accounts: Annotated[
+        str | None, "the folder of the accounts of what runs spent; one of the user's own if not set"
     ] = None
 
     @property
@@ -158,13 +154,6 @@ class OwnFile(OwnRecords):
         """The file of the records, with a file per node that of `node`."""
         path = self.path if node is None else self.path.replace(PLACE, str(node))
         return existing("data.path", path, data_dir).resolve()
-
-    def budget_of(self, node: int | None, file: Path) -> Path:
-        """The file that records what was spent on them: in their folder if not declared."""
-        if self.budget is None:
-            return file.parent / BUDGET
-        named = Path(self.budget if node is None else self.budget.replace(PLACE, str(node))).expanduser()
-        return named.parent.resolve() / named.name
 
     def public_rows(self, data_dir: Path | None) -> Records | None:
         """The public hold-out, or the columns of a record without any row; None if neither is declared."""
@@ -394,6 +383,23 @@ class Memory(OwnRecords):
         "what was read off the records instead of declared: no ε covers it, the certificate says so",
     ] = field(default_factory=list)
     columns: Columns = None
+    parts: Annotated[
+        list[Annotated[Part, Table()]] | None,
+        "what a record consists of, where a module takes several arguments",
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parts is None:
+            return
+        steps = "ranges", "transform", "standardise", "pca", "bias"
+        key = next((key for key in steps if getattr(self, key)), "scale" if self.scale != "none" else None)
+        if key is not None:
+            raise UserError(f"data.{key} is for records of one part; leave it out.")
+
+    @property
+    def layout(self) -> list[Part] | None:
+        return self.parts
 
     @property
     def schema(self) -> Mapping[str, Column] | None:
@@ -420,7 +426,11 @@ class Data:
     """Records to learn from, passed in Python.
 
     records: (x, y) of arrays or tensors; a pandas or polars frame (with `label`); a torch Dataset of (x, y) pairs; or
-        each node's own: a list, or a dictionary by node, of any of these.
+        each node's own: a list, or a dictionary by node, of any of these. Where a module takes several arguments, x is
+        a dictionary of arrays by argument, or a tuple of them in order. A dictionary by name with y in it needs
+        `label`; so does a Dataset of such dictionaries. A Dataset's (a, b, y) is ((a, b), y).
+    length: of sequences of different lengths, lists of arrays: they are cut, or filled up with 0, and a mask, True
+        where there is an entry, follows as one more argument ("mask"), unless x has a part named like that.
     label: the column of a frame to predict, or a list of columns of yes or no; of arrays y is then (N, L), and task
         "multi-label".
     owners: which node holds each record: an array with one value a record, or a frame's column.
@@ -443,6 +453,7 @@ class Data:
     count: int | Sequence[int] | None = None
     ranges: Mapping[str, Sequence[float]] | None = None
     columns: Mapping[str, Any] | None = None
+    length: int | None = None
 
     @classmethod
     def of(cls, value: Any) -> Data:
@@ -455,7 +466,9 @@ class Data:
 
     @property
     def by_node(self) -> bool:
-        return isinstance(self.records, list | dict)
+        return isinstance(self.records, list) or (
+            isinstance(self.records, dict) and not _is_named(self.records)
+        )
 
     @property
     def _parts(self) -> list[Any]:
@@ -469,10 +482,11 @@ class Data:
         if self.by_node and not self.records:
             raise UserError(f"data= is an empty {type(self.records).__name__}; give each node's records.")
         for part in self._parts:
-            if not (is_frame(part) or _is_torch_dataset(part) or _is_pair(part)):
-                raise _no_form("data=", part)
+            if not (is_frame(part) or _is_torch_dataset(part) or _is_pair(part) or _is_named(part)):
+                raise _unsupported_form("data=", part)
         if not any(map(is_frame, self._parts)):
-            for name, value in (("label", self.label), ("features", self.features)):
+            by_name = any(_is_named(part) or _is_torch_dataset(part) for part in self._parts)
+            for name, value in (("label", None if by_name else self.label), ("features", self.features)):
                 if value is not None:
                     raise UserError(f"{name} = {short(value)} names columns; give a frame.")
         labels = self.label if isinstance(self.label, list | tuple) else [self.label or ""]
@@ -480,12 +494,6 @@ class Data:
             raise UserError(f"label = {short(self.label)} must be a column's name, or a list of them.")
         if isinstance(self.features, str):
             raise UserError(f"features = {self.features!r} must be a list of columns, [{self.features!r}].")
-        for name, mapping in (("ranges", self.ranges), ("columns", self.columns)):
-            if not isinstance(mapping or {}, Mapping):
-                raise UserError(f"{name} = {short(mapping)} must be a dictionary by column.")
-        for pair in (self.ranges or {}).values():
-            if np.shape(pair) != (2,) or np.asarray(pair).dtype.kind not in "iuf":
-                raise UserError(f"ranges = {short(self.ranges)} must have [lo, hi] for a column.")
 
     def check_nodes(self, nodes: int) -> None:
         """A list has a part for each node; a dictionary those of nodes of the run, perhaps of this process only."""
@@ -498,12 +506,12 @@ class Data:
 
     def table(self) -> dict[str, Any]:
         """The table [data] of the configuration for these records."""
-        declared: dict[str, Any] = {
-            "classes": _plain(self.classes),
+        declared = {
+            "classes": self.classes,
             "task": self.task if self.label is None or isinstance(self.label, str) else "multi-label",
-            "records": _plain(self.count),
-            "ranges": None if self.ranges is None else {k: [*map(float, v)] for k, v in self.ranges.items()},
-            "columns": _plain(self.columns),
+            "records": self.count,
+            "ranges": self.ranges,
+            "columns": self.columns,
         }
         return {
             "kind": "memory",
@@ -511,14 +519,15 @@ class Data:
             "owners": self.owners is not None,
             **({"whose": True} if self.persons is not None else {}),
             "test": self.test is not None,
-            **{key: value for key, value in declared.items() if value is not None},
+            **({} if (parts := self._layout()) is None else {"parts": [asdict(part) for part in parts]}),
+            **{key: _plain(value) for key, value in declared.items() if value is not None},
         }
 
     def dataset(self, source: Memory, nodes: Sequence[int], data_dir: Path | None, seed: int) -> Dataset:
         """The records of these nodes, or, where they came as one, of all."""
         table = self.table()
         for key in ("by_node", "owners", "whose", "test"):  # the partition of a resumed run must not change
-            if table.get(key, False) != getattr(source, key):
+            if table.get(key, False) != getattr(source, key) or self._layout() != source.parts:
                 raise UserError(f"data.{key}: pass records in the form that the run began with.")
         held_out = None if self.test is None else self._hold_out(source)
         if not self.by_node:
@@ -546,7 +555,7 @@ class Data:
         frame = is_frame(records)
         columns = [value if frame and isinstance(value, str) else None for value in (owners, persons)]
         arrays = [
-            None if value is None or column else _by_row(name, value, where, records)
+            None if value is None or column else _one_per_record(name, value, where, records)
             for name, value, column in zip(("owners", "persons"), (owners, persons), columns, strict=True)
         ]
         if not frame:
@@ -562,12 +571,34 @@ class Data:
     def _arrays(self, source: Memory, records: Any, where: str) -> Records:
         if source.schema is not None:
             raise UserError("data.columns declares columns by name, and data= has none; give a frame.")
-        pair = _pairs(records) if _is_torch_dataset(records) else records
-        if not _is_pair(pair):
-            raise _no_form(where, records)
-        same_index("y", pair[1], "x", pair[0])
-        x, y = (_array(f"{where}: {name}", value) for name, value in zip("xy", pair, strict=True))
-        return from_arrays(where, x, y, several=source.multi_label)
+        x, y = self._pair(records, where)
+        same_index("y", y, "x", x)
+        refuse_undeclared_length(x, source.parts, where)
+        x = packed(x, source.parts, where) if source.parts is not None else _array(f"{where}: x", x)
+        return from_arrays(where, x, _array(f"{where}: y", y), several=source.multi_label)
+
+    def _pair(self, records: Any, where: str, rows: int | None = None) -> tuple[Any, Any]:
+        """(x, y) of records that are no frame; `rows`: of so many of a Dataset's."""
+        if _is_torch_dataset(records):
+            if not hasattr(records, "__len__"):
+                raise UserError("data= is a Dataset without pairs (x, y) of one shape: it has no length.")
+            records = _columns(records, len(records) if rows is None else rows, self.length is not None)
+        if _is_named(records):
+            if not isinstance(self.label, str) or self.label not in records:
+                names = listed([*records])
+                raise UserError(f"{where} has {names}; name the one to predict: gossamer.Data(…, label=…).")
+            return {name: part for name, part in records.items() if name != self.label}, records[self.label]
+        if not _is_pair(records):
+            raise _unsupported_form(where, records)
+        return records[0], records[1]
+
+    def _layout(self) -> list[Part] | None:
+        """What a record consists of, where that is more than one tensor; of the first node's records."""
+        if is_frame(first := self._parts[0]):
+            return None
+        x, y = self._pair(first, "data=", rows=1)
+        several = self.length is not None or is_several(x, len(y) if hasattr(y, "__len__") else None)
+        return layout_of(x, self.length) if several else None
 
 
 def _of_node(key: str, parts: Any, node: int) -> Any:
@@ -577,7 +608,7 @@ def _of_node(key: str, parts: Any, node: int) -> Any:
         raise UserError(f"{key} has no records for node {node}; give those of every node.") from None
 
 
-def _by_row(name: str, value: Any, where: str, records: Any) -> Named:
+def _one_per_record(name: str, value: Any, where: str, records: Any) -> Named:
     """One value for each record, in their order."""
     if isinstance(value, str):
         raise UserError(f"{name} = {value!r} names a column, and {where} has none; give an array.")
@@ -598,7 +629,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2
 
 
-def _no_form(name: str, value: Any) -> UserError:
+def _unsupported_form(name: str, value: Any) -> UserError:
     return UserError(
         f"{name} is of type {type(value).__name__}; give (x, y), a frame with its label, gossamer.Data(frame, "
         "label=…), a torch Dataset, or a list of these, one for each node."
@@ -620,15 +651,35 @@ def _is_torch_dataset(value: Any) -> bool:
     return isinstance(value, TorchDataset)
 
 
-def _pairs(dataset: Any) -> tuple[Array, Array]:
-    """Every record once: what a dataset draws at random stays as it was drawn here."""
+def _is_named(value: Any) -> bool:
+    """Is it a dictionary of columns by their names, and not of records by node?"""
+    return isinstance(value, Mapping) and len(value) > 0 and all(isinstance(key, str) for key in value)
+
+
+def _columns(dataset: Any, count: int, padded: bool) -> Any:
+    """Every record once, (x, y) or a dictionary: what a dataset draws at random stays as it was drawn here."""
+    column = partial(_column, padded=padded)
     try:
-        pairs = [dataset[i] for i in range(len(dataset))]
-        columns = zip(*pairs, strict=True)
-        x, y = (np.stack([_array("data=", one) for one in part]) for part in columns)
+        rows = [dataset[i] for i in range(count)]
+        if rows and _is_named(rows[0]):
+            return column(rows)
+        *parts, y = map(column, zip(*rows, strict=True))
+        x = parts[0] if len(parts) == 1 else tuple(parts)
+        return x, np.stack([_array("data=", one) for one in y])
     except UserError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"data= is a Dataset without pairs (x, y) of one shape: {reason}") from error
-    return x, y
+
+
+def _column(values: Sequence[Any], padded: bool) -> Any:
+    """One part of all records: an array, a list of sequences that are to be padded, or such by name or by place."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        return {name: _column([value[name] for value in values], padded) for name in first}
+    if isinstance(first, tuple):
+        return tuple(_column(part, padded) for part in zip(*values, strict=True))
+    arrays = [_array("data=", one) for one in values]
+    whole = len({array.shape for array in arrays}) == 1 and not (padded and arrays[0].ndim)
+    return np.stack(arrays) if whole else arrays

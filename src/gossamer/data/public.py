@@ -301,19 +301,12 @@ def adult_numbers(table: Array) -> Floats:
 
 def _row(line: str) -> list[int]:
     *values, label = (value.strip() for value in line.split(","))
-    coded = [
-        _code(name, allowed, v) for (name, allowed), v in zip(ADULT_COLUMNS.items(), values, strict=True)
-    ]
+    coded = []
+    for (name, allowed), value in zip(ADULT_COLUMNS.items(), values, strict=True):
+        coded.append(int(value) if isinstance(allowed, int) else ("?", *allowed).index(value))
+        if isinstance(allowed, int) and not 0 <= coded[-1] <= allowed:
+            raise ValueError(f"{name} is {coded[-1]}, beyond {allowed}")
     return [*coded, _LABELS.index(label.removesuffix("."))]  # the test file ends its lines with a full stop
-
-
-def _code(name: str, allowed: int | tuple[str, ...], value: str) -> int:
-    if not isinstance(allowed, int):
-        return 0 if value == "?" else 1 + allowed.index(value)
-    number = int(value)
-    if not 0 <= number <= allowed:
-        raise ValueError(f"{name} is {number}, beyond {allowed}")
-    return number
 
 
 @datasets.register("adult")

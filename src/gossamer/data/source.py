@@ -24,9 +24,10 @@ from gossamer.data.arrays import (
     scale_records,
     share_rows,
 )
-from gossamer.data.columns import Column, Numeric
+from gossamer.data.columns import Column, Interval, Numeric
 from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.origins import CheckedCopy, Origin
+from gossamer.data.packing import Part
 from gossamer.data.partition import Even, Partition, partitions
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
@@ -35,10 +36,10 @@ from gossamer.options.types import Count, Positive
 MOST_WIDTH = 4096  # of records whose columns, or second moment, are released
 
 
-def _a_range(value: list[float]) -> list[float]:
-    if len(value) != 2 or not abs(value[0]) <= 1e12 or not abs(value[1]) <= 1e12 or not value[0] < value[1]:
-        raise ValueError("must be [lo, hi] with lo < hi")
-    return value
+def _not_too_wide(ends: list[float]) -> list[float]:
+    if max(map(abs, ends)) > 1e12:
+        raise ValueError("must have ends of at most 1e12")
+    return ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Standardise:
         "the names of those that are meant; all with a range if not set. Fewer need less noise",
     ] = None
     within: Annotated[
-        Annotated[list[float], AfterValidator(_a_range)] | None,
+        Annotated[Interval, AfterValidator(_not_too_wide)] | None,
         "public [lo, hi] of all of them, as they are then; if not set [0, 1], as declared ranges give",
     ] = None
 
@@ -153,7 +154,7 @@ def first_rows(dataset: Dataset, train_rows: int, seed: int) -> Dataset:
     return dataset.take(chosen).noted(train_rows=f"{rows} of {available}, drawn with seed {seed}")
 
 
-def made_up_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
+def synthetic_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
     """Persons by a public rule; the user's own records have real ones."""
     if own:
         raise UserError(f"data.persons = {persons} makes persons up; name your own in privacy.unit.column")
@@ -268,6 +269,11 @@ class Source(ABC):
         return None
 
     @property
+    def layout(self) -> list[Part] | None:
+        """The parts of a record that a module takes as arguments of their own; None where it takes one tensor."""
+        return None
+
+    @property
     def bytes_read(self) -> float:
         """Bytes that the records take at most while they are read, as far as the options tell; 0: files tell."""
         return 12.0 * sum(self.facts.rows) * math.prod(self.facts.shape) if self.facts else 0.0
@@ -317,7 +323,7 @@ class Source(ABC):
         if self.positive is not None:
             dataset = one_against_rest(dataset, self.positive)
         if self.persons is not None:
-            dataset = made_up_persons(dataset, self.persons, own=self.own)
+            dataset = synthetic_persons(dataset, self.persons, own=self.own)
         if self.standardise is not None:
             self.standardise.check(self, dataset)
         # What the run is to find, and pay for, comes first: until then records are as they were.

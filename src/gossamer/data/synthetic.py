@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -55,13 +55,10 @@ class _Linear(Source):
         truth[:, rng.permutation(self.features)[: round(self.sparsity * self.features)]] = 0
         x = rng.standard_normal((self.n + self.test, self.features), dtype=np.float32)
         y, n = self._labels(rng, x, truth), self.n
-        parts = {"x_train": x[:n], "y_train": y[:n], "x_test": x[n:], "y_test": y[n:]}
+        parts: dict[str, Any] = {"x_train": x[:n], "y_train": y[:n], "x_test": x[n:], "y_test": y[n:]}
         return Dataset(
             name=self.kind,
-            x_train=x[:n],
-            y_train=y[:n],
-            x_test=x[n:],
-            y_test=y[n:],
+            **parts,
             classes=self._classes,
             public_test=True,
             provenance={"source": f"generated from seed {seed}", "sha256": digest(parts)},

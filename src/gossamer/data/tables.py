@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gossamer.data import decode
 from gossamer.data.arrays import MOST_COLUMNS, Array, Floats, listed, room_for, zeros
 from gossamer.data.columns import (
-    NOTHING,
+    MISSING_WORDS,
     NUMBERS,
     Column,
     Finding,
@@ -291,7 +291,7 @@ class CsvTable(Table):
         for place, name in enumerate(names):
             column = table.column(name)
             if schema is not None and name not in schema and is_type(column.type, "string"):
-                gap = compute.is_in(compute.utf8_lower(column), value_set=pa.array(NOTHING))
+                gap = compute.is_in(compute.utf8_lower(column), value_set=pa.array(MISSING_WORDS))
                 column = compute.if_else(gap, pa.scalar(None, pa.string()), column)
                 table = table.set_column(place, name, column)
         yield table

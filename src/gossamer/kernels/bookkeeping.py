@@ -9,6 +9,7 @@ layer adds its weighted sum: no per-sample gradients, no second backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -32,7 +33,7 @@ class NotSupportedError(Exception):
 
 
 def rules_of(module: nn.Module) -> dict[str, Rule]:
-    """The rule of every layer with trained parameters, by the layer's name; frozen layers compute as they are."""
+    """The rule of every layer with trained parameters, by the layer's name; frozen layers need none."""
     named = module.named_parameters(remove_duplicate=False)
     if len([name for name, p in named if p.requires_grad]) != len(ParameterStack(module).names):
         raise NotSupportedError("two layers share a parameter")
@@ -43,14 +44,13 @@ def rules_of(module: nn.Module) -> dict[str, Rule]:
             continue
         what = f"{type(layer).__name__} ({name or 'the module itself'})"
         rule = rule_for(layer)
+        if not any(own) and (rule is not None or not isinstance(layer, nn.Embedding)):
+            continue  # an embedding without a rule changes its table when it is read
         if rule is None:
             raise NotSupportedError(f"there is no rule for {what}")
-        if all(own):
-            rules[name] = rule
-        elif any(own):
+        if not all(own):
             raise NotSupportedError(f"some parameters of {what} are frozen and some are not")
-        elif isinstance(layer, nn.Embedding):  # a place outside of its table must not end the run
-            raise NotSupportedError(f"{what} is frozen")
+        rules[name] = rule
     if not rules:
         raise NotSupportedError("the module has no trained parameters")
     return rules
@@ -72,6 +72,7 @@ class BookKeeping:
         self.records: dict[str, Measured] = {}
         self.together: Together | None = None
         self.bytes_held = self.bytes_per_record = self.bytes_per_node = 0
+        self.lot = 0  # records of the whole lot, where it is done in slices
         # Of persons, gradients of these layers are written out; of the others they are only measured.
         written = [name for name, rule in self.rules.items() if rule.writes_persons]
         sizes = zip(self.owners, self.stack.shapes, strict=True)
@@ -86,6 +87,12 @@ class BookKeeping:
             except AttributeError:
                 raise NotSupportedError(f"layer {name} took no part in the loss") from None
             layer.forward = self._replacement(name, rule)
+        for name, own in self.graph.named_modules():
+            if (
+                isinstance(own, nn.Embedding)
+                and name.removeprefix("module").removeprefix(".") not in self.rules
+            ):
+                own.forward = partial(_rows_of, own)  # type: ignore[method-assign]
         self._pool_where_convolved()
         self.random = random_inputs(self.graph, {F.dropout: dropout, nn.Dropout: dropout})
 
@@ -164,7 +171,7 @@ class BookKeeping:
                 weights = torch.where(mask, weigh(norms), 0.0)
             places = self._by_layer(target)
             for name, record in self.records.items():
-                record.add_to(weights, places[name], add)
+                record.add_to(weights, places[name], add, max(self.lot, mask.shape[1]))
         self.records.clear()
         self.parameters, self.together = {}, None
         return norms
@@ -183,6 +190,13 @@ class BookKeeping:
         for (layer, own), view in zip(self.owners, self.stack.views(points).values(), strict=True):
             layers[layer][own] = view
         return layers
+
+
+def _rows_of(table: nn.Embedding, places: Tensor) -> Tensor:
+    """Rows of a frozen table, NaN for a place outside of it: that record is left out and does not end the run."""
+    outside = (places < 0) | (places >= table.num_embeddings)
+    rows = F.embedding(places.clamp(0, table.num_embeddings - 1), table.weight)
+    return rows.masked_fill(outside.unsqueeze(-1), torch.nan)
 
 
 class _Layer(torch.autograd.Function):

@@ -25,6 +25,7 @@ from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.dense import Dense
 from gossamer.kernels.finite import NotFiniteError
+from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.memory import DEFAULT_MAX_BYTES, keep_freed_memory, slices
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.norms import norms_of
@@ -32,11 +33,14 @@ from gossamer.kernels.oracle import Vmap, refusal, why
 from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.random_layers import Numbers
+from gossamer.kernels.rounding import even, room
 from gossamer.kernels.stack import ParameterStack
 from gossamer.kernels.threads import runs_compiled
 
 logger = logging.getLogger("gossamer")
 _warned: WeakSet[nn.Module] = WeakSet()  # modules that take the slow way: the warning comes once
+
+EIGHT, FEW = 8, 32  # records
 
 Weigh = Callable[[Tensor], Tensor]
 """Per-sample gradient norms (m, B) -> weights (m, B), elementwise."""
@@ -82,6 +86,16 @@ class ClippedSum:
         self._idle: SimpleQueue[BookKeeping | Dense] = SimpleQueue()
         self._copies = 0
         self._numbers: Numbers | None = None
+        self._room: int | None = None
+        self._chunks: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def expect(self, lot: float, *, varies: bool) -> None:
+        """The public expected number of records of a lot: from now on, lots are computed in pieces of one shape."""
+        self._room = room(lot, varies=varies)
+
+    def places(self, lot: int) -> int:
+        """What a lot of so many records is best padded to, so that nothing has to be copied here."""
+        return lot if self._room is None else -(-lot // self._room) * self._room
 
     def draw_from(self, stream: Stream, purpose: int, nodes: NDArray[np.int64], step: int) -> None:
         """Where random layers draw in the next call; without this, from a secret stream of their own."""
@@ -121,30 +135,46 @@ class ClippedSum:
             return torch.zeros_like(points), norms
         ragged = present < mask.numel()
         method = self._method(points, x, y)
-        total = torch.empty_like(points, memory_format=torch.contiguous_format)
         spread = runs_compiled(points) and not isinstance(method, Vmap) and method.prefers_threads
         # A person's gradient may be written out: as if every person had one record.
         held = method.bytes_per_record + (0 if persons is None else method.bytes_per_person)
         cores = threads.cores() if spread else 1
-        plan = slices(nodes, lot, held, self.max_bytes, cores, method.bytes_per_node)
+        whole = lot if self._room is None else self._room
+        plan = slices(nodes, whole, held, self.max_bytes, cores, method.bytes_per_node)
+        if self._room is not None and persons is None:
+            fixed = self._fixed(method, min(plan.nodes, nodes), plan.records, points, x, y)
+            plan = plan._replace(nodes=fixed[0], records=fixed[1])
+        in_pieces = lot > plan.records
+        total = torch.empty_like(points, memory_format=torch.contiguous_format)
+        if in_pieces:  # each is rounded once, and added up in double precision
+            total = torch.zeros_like(total, dtype=torch.float64)
 
         def run(rows: slice, worker: Method = method) -> None:
+            worker.lot = lot
             for records, whose in stretches(persons, rows, lot, plan.records):
                 part = rows, records
+                if in_pieces and not bool(mask[part].any()):
+                    continue
                 slice_x, slice_y = x[part], y[part]
                 if ragged:  # places must lie within their table; what numbers do, `add_finite` undoes
                     slice_y = blank_masked(slice_y, mask[part])
                     slice_x = slice_x if x.is_floating_point() else blank_masked(slice_x, mask[part])
+                count, places = slice_x.shape[1], range(lot)[records]
+                missing = plan.records - count if self._room is not None and persons is None else 0
                 some = Part(
                     points[rows],
-                    slice_x,
-                    slice_y,
-                    mask[part],
-                    numbers.draw(method.random, rows, range(lot)[records], points),
+                    padded(slice_x, missing),
+                    padded(slice_y, missing),
+                    padded(mask[part], missing),
+                    numbers.draw(method.random, rows, range(places.start, places.stop + missing), points),
                     None if persons is None else persons.part(rows, records, whose),
                     None if unit is None else unit[rows],
                 )
-                norms[rows, whose] = add_finite(worker, some, weigh, total[rows], add=bool(records.start))
+                into = torch.empty_like(points[rows]) if in_pieces else total[rows]
+                own = add_finite(worker, some, weigh, into)
+                norms[rows, whose] = own if persons is not None else own[:, :count]
+                if in_pieces:
+                    total[rows] += into
 
         jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
         if plan.parallel and not isinstance(method, Vmap):
@@ -152,7 +182,28 @@ class ClippedSum:
         else:
             for rows in jobs:
                 run(rows)
-        return total, norms
+        return total.to(points.dtype), norms
+
+    def _fixed(
+        self, method: Method, nodes: int, most: int, points: Tensor, x: Tensor, y: Tensor
+    ) -> tuple[int, int]:
+        """How many nodes and records every call takes, so that a record's gradient is the same in every place."""
+        assert self._room is not None
+        if (nodes, most) not in self._chunks:
+            records = next(n for n in range(min(most, self._room), 0, -1) if self._room % n == 0)
+            shapes = [(nodes, even(records, nodes)), (1, even(records, 1)), (1, 1)]
+            if (
+                nodes == 1 and most <= FEW and self._room > EIGHT
+            ):  # a large network: places are dear, calls are not
+                shapes.insert(0, (1, EIGHT))
+            self._chunks[nodes, most] = next(
+                shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape)
+            )
+            if self._chunks[nodes, most] == (1, 1):
+                logger.warning(
+                    "gradients are computed one record at a time, so that no record's depends on others"
+                )
+        return self._chunks[nodes, most]
 
     def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         """The method of the module in its present mode, for records of this shape."""
@@ -243,7 +294,7 @@ class Part:
     persons: Persons | None
     unit: Tensor | None
 
-    def add(self, method: Method, weigh: Weigh, target: Tensor, *, add: bool = False) -> Tensor:
+    def put(self, method: Method, weigh: Weigh, target: Tensor) -> Tensor:
         unit = self.unit
         return method.weighted(
             self.points,
@@ -252,27 +303,36 @@ class Part:
             self.mask,
             weigh if unit is None else lambda norms: weigh(norms / unit[:, None]),
             target=target,
-            add=add,
+            add=False,
             persons=self.persons,
             random=self.random,
         )
 
-    def picked(self, nodes: slice, records: Any, persons: Persons | None) -> Part:
-        at = nodes, records
+    def one(self, i: int, b: int) -> Part:
+        """Record b of node i."""
+        at = slice(i, i + 1), slice(b, b + 1)
         return Part(
-            self.points[nodes],
+            self.points[at[0]],
             self.x[at],
             self.y[at],
             self.mask[at],
             [numbers[at] for numbers in self.random],
-            persons,
-            None if self.unit is None else self.unit[nodes],
+            None,
+            None if self.unit is None else self.unit[at[0]],
         )
 
-    def node(self, i: int) -> Part:
-        own = slice(i, i + 1)
-        persons = None if self.persons is None else self.persons.part(own, slice(None), slice(None))
-        return self.picked(own, slice(None), persons)
+    def with_stand_ins(self) -> Part:
+        """A usable record in every place that has none: the node's own, or another's if it has none."""
+        usable, own = self.mask.any(1), torch.arange(len(self.mask), device=self.mask.device)
+        node = torch.where(usable, own, usable.to(torch.int8).argmax())
+        place = self.mask.to(torch.int8).argmax(1)[node]
+
+        def filled(values: Tensor) -> Tensor:
+            there = self.mask.view(*self.mask.shape, *[1] * (values.ndim - 2))
+            return torch.where(there, values, values[node, place].unsqueeze(1))
+
+        random = [filled(numbers) for numbers in self.random]  # a record may be usable with its own alone
+        return replace(self, x=filled(self.x), y=filled(self.y), random=random)
 
     def without(self, units: Tensor) -> Part:
         """Mask these records (m, B), or all records of these persons (m, P)."""
@@ -283,69 +343,82 @@ class Part:
         """The records, or persons, that cannot be computed even by themselves."""
         failing = torch.zeros_like(self.mask)
         for i, b in self.mask.nonzero().tolist():
-            one = self.picked(slice(i, i + 1), slice(b, b + 1), None)
+            one = self.one(i, b)
             try:
-                one.add(method, torch.ones_like, torch.empty_like(one.points))
+                one.put(method, torch.ones_like, torch.empty_like(one.points))
             except NotFiniteError:
                 pass  # is found again, with the others
             except Exception:
                 failing[i, b] = True
         return failing if self.persons is None else self.persons.together(self.mask).any_of(failing)
 
-    @property
-    def no_norms(self) -> Tensor:
-        return torch.zeros_like(
-            self.mask if self.persons is None else self.persons.counts, dtype=self.points.dtype
-        )
 
-
-def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor, *, add: bool) -> Tensor:
-    """Put the sums of a part, or add them, without the records, or persons, that have no finite norm; theirs is 0.
+def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tensor:
+    """Put the sums of a part without the records, or persons, that have no finite norm; theirs is 0.
 
     Likewise without those on which the module fails, as where a record's values are places outside of a table or a
     matrix without an inverse: whether a run ends must not depend on a record.
 
     A weight of 0 does not undo a gradient that is not a number, be it such a record's or that of the padding. Where the
-    sum shows one, every node is done by itself, with nothing but its usable records, and of these with the same random
-    numbers: whether another record is usable must not change what a record adds.
+    sum shows one, all is done again with a usable record in every place that has none: in a call of the same shape,
+    whose other records are where they were, so that they add what they would have added anyway.
     """
-    before = target.clone() if add else None
-    try:
-        norms = part.add(method, weigh, target, add=add)
-    except NotFiniteError as error:
-        part = part.without(error.records)
-    except Exception:  # whatever an operation raises; what is no record's fault is raised again below
-        part = part.without(part.failing(method))
-    else:
-        if method.wrote_finite(target):
-            return norms
-    _ = target.zero_() if before is None else target.copy_(before)
-    norms = part.no_norms
-    for i in range(len(norms)):
-        norms[i : i + 1] = _add_usable(method, part.node(i), weigh, target[i : i + 1])
-    return norms
-
-
-def _add_usable(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tensor:
-    """Add one node's sum over its usable records, picked out of x (1, B, …), into `target`; the norms (1, B)."""
-    usable, norms = part.mask[0].clone(), part.no_norms
-    while bool(usable.any()):
-        persons = None if part.persons is None else replace(part.persons, of=part.persons.of[:, usable])
-        some = replace(part.picked(slice(None), usable, persons), mask=usable[usable][None])
-        total = torch.empty_like(target)
+    stands_in = False
+    while not stands_in or bool(part.mask.any()):
         try:
-            finite = some.add(method, weigh, total)
+            norms = part.put(method, weigh, target)
         except NotFiniteError as error:
-            usable[usable.clone()] = some.without(error.records).mask[0]
-            continue
-        if not method.wrote_finite(
-            total
-        ):  # no rule does this; if a new one did, nothing of it may be released
-            raise FloatingPointError("a sum of clipped records is not finite")
-        target += total
-        norms[:, usable if persons is None else slice(None)] = finite
-        break
-    return norms
+            part = part.without(error.records)
+        except Exception:  # whatever an operation raises
+            failing = part.failing(method)
+            if stands_in and not bool(failing.any()):
+                raise  # it is no record's fault
+            part = part.without(failing)
+        else:
+            if stands_in:
+                target[~part.mask.any(1)] = 0
+            if method.wrote_finite(target):
+                return norms
+            if stands_in:  # no rule does this; if a new one did, nothing of it may be released
+                raise FloatingPointError("a sum of clipped records is not finite")
+        part, stands_in = part.with_stand_ins(), True
+    target.zero_()
+    units = part.mask if part.persons is None else part.persons.counts
+    return torch.zeros_like(units, dtype=part.points.dtype)
+
+
+def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, records: int) -> bool:
+    """Are norms of gradients the same to the last bit wherever a record stands in calls of this shape?
+
+    Which instructions a number goes through is a matter of shapes, not of values, so made-up records tell.
+    """
+    generator, lot = torch.Generator().manual_seed(2), (nodes, records)
+    shape = *lot, *x.shape[2:]
+    if x.is_floating_point():
+        values = torch.randn(shape, generator=generator).to(x)
+    else:
+        values = torch.randint(2, shape, generator=generator).to(x)
+    random = [torch.rand(*lot, *own, generator=generator).to(points) for own in method.random]
+    targets, mask = y.new_zeros(*lot, *y.shape[2:]), torch.ones(lot, dtype=torch.bool, device=x.device)
+    # One model for all, so that nodes may change places too; the same one in a run that is resumed.
+    model = 0.05 * torch.randn(1, points.shape[1], generator=generator)
+    own = model.to(points).expand(nodes, -1).contiguous()
+    norms, places = list[Tensor](), torch.arange(records, device=x.device)
+    for order in (places, places.flip(0), *(places.roll(records * k // 5 + 1) for k in range(5))):
+        turned = len(norms) % 2 == 1
+        given = [part[:, order].flip(0) if turned else part[:, order] for part in (values, *random)]
+        part = Part(own, given[0], targets, mask, given[1:], None, None)
+        measured = add_finite(method, part, torch.zeros_like, torch.empty_like(own))
+        measured = measured.flip(0) if turned else measured
+        norms.append(torch.empty_like(measured).index_copy_(1, order, measured))
+    return all(torch.equal(norms[0], other) for other in norms[1:])
+
+
+def padded(values: Tensor, missing: int) -> Tensor:
+    """(m, B, …) with zeros in so many more places."""
+    if missing == 0:
+        return values
+    return torch.cat([values, values.new_zeros(len(values), missing, *values.shape[2:])], dim=1)
 
 
 def blank_masked(values: Tensor, mask: Tensor) -> Tensor:
@@ -363,7 +436,7 @@ class CentredSum:
     def __init__(self, inner: ClippedSum, size: int, centre: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._inner, self._size, self._centre = inner, size, centre
         self._last: tuple[Tensor, Tensor, Tensor] | None = None
-        self.draw_from = inner.draw_from
+        self.draw_from, self.expect, self.places = inner.draw_from, inner.expect, inner.places
 
     def __call__(
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
@@ -376,7 +449,7 @@ class CentredSum:
             norms = torch.where(mask, norms, 0.0)
             weights = torch.where(mask, weigh(norms if unit is None else norms / unit[:, None]), 0.0)
             records = records if bool(mask.all()) else blank_masked(records, mask)
-            torch.bmm(weights[:, None], records, out=total[:, None, :p])
+            total[:, :p] = weighted_rows(weights, records, mask.shape[1])
             return total, norms
         # Full lots come again as the same tensor, and the mean moves no more: then centring them once is enough.
         if self._last is None or self._last[0] is not x or not torch.equal(self._last[1], centre):

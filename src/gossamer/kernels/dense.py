@@ -2,8 +2,8 @@
 
 Such a network's gradient is so little work that a library's forty small operations cost more than the numbers. Here a
 node's lot goes through all layers and back while it is in the cache, `layers.LinearRule`'s closed form gives the norms,
-and after they are weighed a second pass adds the sum. Whatever is unusual (persons, another type or device, a label
-that is none) is left to `BookKeeping`, which computes the same.
+and after they are weighed a second pass adds the sum. A record whose label is no class has no gradient and is left out.
+Whatever is unusual (persons, another type or device) is left to `BookKeeping`, which computes the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from gossamer.kernels.bookkeeping import BookKeeping
 from gossamer.kernels.finite import all_finite, refuse_infinite
 from gossamer.kernels.norms import norm_of_squares, square_norm
 from gossamer.kernels.persons import Persons
-from gossamer.kernels.products import ANY_ORDER, combined_rows, rows_with_rows
+from gossamer.kernels.products import ANY_ORDER, combined_in_double, combined_rows, rows_with_rows
+from gossamer.kernels.rounding import fits
 from gossamer.kernels.threads import runs_compiled
 
 Floats = NDArray[np.float32]
@@ -106,6 +107,7 @@ class Dense:
         # Numbers of a record between the two passes: hidden values and output gradients.
         self._hidden = int(layers[:, 1].sum() + layers[:-1, 1].sum())
         self._bounded = False
+        self.lot = 0  # as of `BookKeeping`
 
     @classmethod
     def of(cls, other: BookKeeping, x: Tensor, y: Tensor) -> Dense | None:
@@ -139,12 +141,11 @@ class Dense:
         usual = persons is None and points.dtype == x.dtype == torch.float32 and y.dtype == torch.int64
         # Nodes are done side by side, so a single large one is the library's, which spreads it over the cores.
         spreads = nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
-        known = False
-        if usual and spreads and runs_compiled(points):
-            records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
-            live, counts, known = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
-        if not known:
+        if not (usual and spreads and runs_compiled(points)):
+            self.other.lot = self.lot
             return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, persons=persons)
+        records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
+        live, counts = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
         lengths, hidden = np.empty((nodes, lot), f32), np.empty((nodes, lot * self._hidden), f32)
         weights = points.detach().contiguous().numpy()
         finite = _measure(weights, records, labels, live, counts, self.layers, hidden, lengths)
@@ -153,7 +154,10 @@ class Dense:
             refuse_infinite(norms)
         shares = weigh(norms).to(torch.float32).contiguous().numpy()
         into = target if target.is_contiguous() else target.contiguous()
-        largest = _add_up(records, live, counts, self.layers, hidden, lengths, shares, into.numpy(), add)
+        single = fits(9 + lot // 8, max(self.lot, lot))
+        largest = _add_up(
+            records, live, counts, self.layers, hidden, lengths, shares, into.numpy(), add, single
+        )
         if into is not target:
             target.copy_(into)
         self._bounded = largest < SURELY_FINITE
@@ -161,16 +165,15 @@ class Dense:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _find(mask: NDArray[np.bool_], y: Ints, classes: int) -> tuple[Ints, Ints, bool]:
-    """The places (m, B) of every node's records, those that are there first; how many are; have all a known label?"""
-    places, counts, known = np.empty(mask.shape, np.int64), np.zeros(mask.shape[0], np.int64), True
+def _find(mask: NDArray[np.bool_], y: Ints, classes: int) -> tuple[Ints, Ints]:
+    """The places (m, B) of every node's records with a label, those that are there first; how many are."""
+    places, counts = np.empty(mask.shape, np.int64), np.zeros(mask.shape[0], np.int64)
     for i in range(mask.shape[0]):
         for b in range(mask.shape[1]):
-            if mask[i, b]:
+            if mask[i, b] and 0 <= y[i, b] < classes:
                 places[i, counts[i]] = b
                 counts[i] += 1
-                known &= 0 <= y[i, b] < classes
-    return places, counts, known
+    return places, counts
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
@@ -307,6 +310,7 @@ def _add_up(
     weights: Floats,
     target: Floats,
     add: bool,
+    single: bool,
 ) -> float:
     """Put Σ_b w_b g_b of every node into `target`, or add it; the largest Σ_b w_b ‖g_b‖, or ∞ if a factor overflows."""
     last, largest = layers.shape[0] - 1, 0.0
@@ -334,14 +338,16 @@ def _add_up(
             if k > 0:
                 values -= count * inputs
                 a = own[values : values + count * inputs].reshape(count, inputs)
-            combined_rows(g, a, target[i, weight : weight + inputs * outputs].reshape(outputs, inputs), add)
-            if bias >= 0:
-                into = target[i, bias : bias + outputs]
-                for j in range(0 if add else outputs):
-                    into[j] = f32(0)
+            into = target[i, weight : weight + inputs * outputs].reshape(outputs, inputs)
+            if single:
+                combined_rows(g, a, into, add)
+            else:
+                combined_in_double(g, a, into, add)
+            for j in range(outputs if bias >= 0 else 0):
+                summed = np.float64(target[i, bias + j]) if add else 0.0
                 for b in range(count):
-                    for j in range(outputs):
-                        into[j] += g[b, j]
+                    summed += np.float64(g[b, j])
+                target[i, bias + j] = f32(summed)
         largest = total if not total <= largest else largest
         if not largest < SURELY_FINITE:
             largest = np.inf

@@ -12,6 +12,7 @@ One file, although long: every layer that can be book-kept, side by side, so tha
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,12 +26,15 @@ from torch.nn import functional as F  # noqa: N812
 from gossamer.kernels import direct
 from gossamer.kernels.norms import square_norms
 from gossamer.kernels.persons import Together
+from gossamer.kernels.products import combined_in_double, combined_rows
+from gossamer.kernels.rounding import fits
+from gossamer.kernels.threads import runs_compiled
 
 Parameters = dict[str, Tensor]
 """A layer's own parameters, stacked over nodes: {"weight": (m, *shape), "bias": (m, *shape)}."""
 
-Sum = Callable[[Tensor, Parameters, bool], None]
-"""(weights (m, B), where to put Σ_b w_b g_b, whether to add to what is there)."""
+Sum = Callable[[Tensor, Parameters, bool, int], None]
+"""(weights (m, B), where to put Σ_b w_b g_b, whether to add to what is there, records of the whole lot)."""
 
 MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
 SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
@@ -141,9 +145,29 @@ def gram_is_cheaper(positions: int, rows: int, columns: int) -> bool:
     return positions**2 * (rows + columns) < MEMORY_PASSES * rows * columns
 
 
-def weighted_rows(weights: Tensor, rows: Tensor) -> Tensor:
-    """Σ_b w_b r_b of each node: (m, B) and (m·B, ...) -> (m, numel)."""
-    return torch.bmm(weights.unsqueeze(1), rows.reshape(*weights.shape, -1)).squeeze(1)
+def weighted_rows(weights: Tensor, rows: Tensor, lot: int) -> Tensor:
+    """Σ_b w_b r_b of each node: (m, B) and (m·B, ...) -> (m, numel); `lot` as of `Sum`."""
+    nodes, count = weights.shape
+    rows = rows.reshape(nodes, count, -1)
+    if not runs_compiled(rows) or rows.dtype != torch.float32:
+        exact = weights.unsqueeze(1), rows
+        if not fits(count, lot):
+            exact = exact[0].double(), rows.double()
+        return torch.bmm(*exact).squeeze(1).to(rows.dtype)
+    add_up = combined_rows if fits(9 + count // 8, lot) else combined_in_double
+    total = rows.new_empty(nodes, 1, rows.shape[2])
+    shares, vectors, out = (part.detach().contiguous().numpy() for part in (weights, rows, total))
+    for i in range(nodes):
+        add_up(shares[i][:, None], vectors[i], out[i], False)
+    return total.squeeze(1)
+
+
+def add_product(target: Tensor, left: Tensor, right: Tensor, add: bool, lot: int, cancelling: float) -> None:
+    """Put leftᵀ right (m, O, I) of n terms each, or add it; see `rounding.fits`."""
+    if fits(left.shape[1], lot, cancelling):
+        torch.baddbmm(target, left.mT, right, beta=int(add), out=target)
+    else:
+        put(target, torch.bmm(left.mT.double(), right.double()).to(target.dtype), add)
 
 
 def by_node(tensor: Tensor, nodes: int) -> Tensor:
@@ -175,11 +199,11 @@ def written_out(
     """
     first, *others = (square_norms(rows) for rows in gradients.values())
 
-    def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+    def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
         own = weights if together is None else together.of_units(weights)
         for name, rows in gradients.items():
             arranged = layout if name == "weight" else Tensor.view_as
-            put(target[name], arranged(weighted_rows(own, rows), target[name]), add)
+            put(target[name], arranged(weighted_rows(own, rows, lot), target[name]), add)
 
     return Measured(sum(others, first), add_to)
 
@@ -213,13 +237,16 @@ class LinearRule(Rule):
             biases = {"bias": g.sum(1)} if has_bias else {}
             return written_out({"weight": torch.bmm(g.mT, a), **biases}, None)
 
-        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
-            nodes, lot = weights.shape
-            weighted = (g.view(nodes, lot, positions, rows) * weights[:, :, None, None]).flatten(1, 2)
-            inputs = a.view(nodes, lot * positions, columns)
-            torch.baddbmm(target["weight"], weighted.mT, inputs, beta=int(add), out=target["weight"])
+        alone = positions == 1 and together is None
+
+        def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
+            nodes, count = weights.shape
+            weighted = (g.view(nodes, count, positions, rows) * weights[:, :, None, None]).flatten(1, 2)
+            inputs = a.view(nodes, count * positions, columns)
+            cancelling = 1.0 if alone else 1 / math.sqrt(CANCELLED)
+            add_product(target["weight"], weighted, inputs, add, lot, cancelling)
             if has_bias:
-                put(target["bias"], weighted.sum(1), add)
+                put(target["bias"], weighted.sum(1, dtype=torch.float64).to(weighted), add)
 
         return Measured(square, add_to)
 
@@ -348,11 +375,12 @@ class ConvolutionRule(Rule):
             for summed in biases.values():
                 square += square_norms(summed)
 
-            def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
+            def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
+                # In float32, which `rounding` does not cover: in double precision a step takes twice as long.
                 total = self._backward(parameters, a, g * weights.reshape(-1, 1, 1, 1), of=1)
                 put(target["weight"], torch.stack(total).view_as(target["weight"]), add)
                 for name, summed in biases.items():
-                    put(target[name], weighted_rows(weights, summed), add)
+                    put(target[name], weighted_rows(weights, summed, lot), add)
 
             return Measured(square, add_to)
         if together is None:
@@ -475,11 +503,11 @@ class EmbeddingRule(Rule):
             square = self._of_persons(g, cache.view_as(read), together)
         square = square.masked_fill_(per_unit(outside.to(g)[:, None], together)[:, 0] > 0, torch.nan)
 
-        def add_to(weights: Tensor, target: Parameters, add: bool) -> None:
-            weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1)
-            total = torch.zeros_like(target["weight"], memory_format=torch.contiguous_format)
+        def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
+            weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1).double()
+            total = torch.zeros(target["weight"].shape, dtype=torch.float64, device=g.device)
             total.view(-1, g.shape[-1]).index_add_(0, cache, weighted)
-            put(target["weight"], total, add)
+            put(target["weight"], total.to(g), add)
 
         return Measured(square, add_to)
 

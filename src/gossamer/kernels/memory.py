@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import sys
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from gossamer.kernels import threads
 from gossamer.kernels.apart import copied
 from gossamer.kernels.layers import ConvolutionRule, rule_for
+from gossamer.kernels.rounding import room
 from gossamer.kernels.stack import ParameterStack
 
 DEFAULT_MAX_BYTES = 1 << 30
@@ -69,7 +69,7 @@ class Footprint(NamedTuple):
     def of_lots(self, nodes: int, lot: float) -> float:
         """Bytes that one call for the lots of all nodes holds at a time."""
         cores = threads.cores() if self.convolves else 1
-        records = max(1, math.ceil(lot))
+        records = room(max(lot, 1), varies=True)
         plan = slices(max(1, nodes), records, self.gradient, DEFAULT_MAX_BYTES, cores)
         return float(plan.nodes * plan.records * self.gradient * (cores if plan.parallel else 1))
 

@@ -23,6 +23,7 @@ from torch.func import functional_call, functionalize, grad, vmap
 from gossamer.errors import UserError
 from gossamer.kernels.apart import copied
 from gossamer.kernels.finite import all_finite, refuse_infinite
+from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.norms import norms_of
 from gossamer.kernels.persons import Persons
 from gossamer.kernels.random_layers import DRAWN, bytes_of, global_generators, is_random, with_random_inputs
@@ -40,6 +41,7 @@ class Vmap:
         self.stack = ParameterStack(module)
         self.bytes_per_person = 4 * self.stack.dim
         self.bytes_per_node = 0
+        self.lot = 0  # records of the whole lot, where it is done in slices
         torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
         graph = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         self._of_one, self.random = with_random_inputs(graph, DRAWN)
@@ -88,7 +90,7 @@ class Vmap:
             weights = torch.where(mask, weigh(norms), 0.0)
         else:
             norms, weights = persons.weighed(norms, there, weigh)
-        total = torch.bmm(weights.unsqueeze(1), gradients).squeeze(1)
+        total = weighted_rows(weights, gradients, max(self.lot, mask.shape[1]))
         _ = target.add_(total) if add else target.copy_(total)
         return norms
 

@@ -1,7 +1,8 @@
 """Compiled products of small matrices, row after row: what a library's calls cost more than, and not slower when large.
 
 A product of rows with rows keeps sixteen sums in registers and reads each number once for four of them; a combination
-of rows adds eight of them at a time to where they go. Sums may be taken in any order: `norms` pays for any.
+of rows adds eight of them at a time to where they go. Sums may be taken in any order: `norms` and `rounding` pay for
+any. What a product makes of a row does not depend on the other rows, nor on how many there are.
 """
 
 from __future__ import annotations
@@ -15,12 +16,31 @@ Matrix = NDArray[np.float32]
 Row = NDArray[np.float32]
 # Never that there is no infinity and no NaN: they must come through.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
+AS_WRITTEN = {
+    "contract",
+    "nsz",
+}  # eight products by twos: fewer roundings in a row, which `rounding` counts on
 CACHED_FLOATS = 1 << 16  # of the second factor at a time: fits into one core's L2 cache beside the rest
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
 def rows_with_rows(a: Matrix, b: Matrix, out: Matrix) -> None:
-    """out[r, o] = a[r] · b[o]."""
+    """out[r, o] = a[r] · b[o], every row in the same order of additions."""
+    if a.shape[0] < 4:  # four rows at a time, always
+        four, results = np.zeros((4, a.shape[1]), f32), np.empty((4, b.shape[0]), f32)
+        for r in range(a.shape[0]):
+            for k in range(a.shape[1]):
+                four[r, k] = a[r, k]
+        rows_of_four(four, b, results)
+        for r in range(a.shape[0]):
+            for o in range(b.shape[0]):
+                out[r, o] = results[r, o]
+    else:
+        rows_of_four(a, b, out)
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
+def rows_of_four(a: Matrix, b: Matrix, out: Matrix) -> None:
     step = max(4, CACHED_FLOATS // max(1, b.shape[1]) // 4 * 4)
     for low in range(0, b.shape[0], step):
         high = min(low + step, b.shape[0])
@@ -29,9 +49,8 @@ def rows_with_rows(a: Matrix, b: Matrix, out: Matrix) -> None:
         while r + 4 <= a.shape[0]:
             _four_rows(a[r : r + 4], some, into[r : r + 4])
             r += 4
-        while r < a.shape[0]:
-            _one_row(a[r], some, into[r])
-            r += 1
+        if r < a.shape[0]:  # some of the last four for the second time
+            _four_rows(a[-4:], some, into[-4:])
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
@@ -65,15 +84,6 @@ def _four_rows(a: Matrix, b: Matrix, out: Matrix) -> None:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
-def _one_row(a: Row, b: Matrix, out: Row) -> None:
-    for o in range(b.shape[0]):
-        own, total = b[o], f32(0)
-        for k in range(a.shape[0]):
-            total += a[k] * own[k]
-        out[o] = total
-
-
-@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
 def combined_rows(shares: Matrix, rows: Matrix, out: Matrix, add: bool) -> None:
     """out[p] = Σ_q shares[q, p] · rows[q], or that added to what is there."""
     step, last = max(1, CACHED_FLOATS // max(1, rows.shape[1])), rows.shape[0] - 1
@@ -102,6 +112,24 @@ def combined_rows(shares: Matrix, rows: Matrix, out: Matrix, add: bool) -> None:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
+def combined_in_double(shares: Matrix, rows: Matrix, out: Matrix, add: bool) -> None:
+    """`combined_rows`, added up in double precision and rounded once."""
+    step = max(1, CACHED_FLOATS // max(1, rows.shape[1]))
+    for low in range(0, out.shape[0], step):
+        high = min(low + step, out.shape[0])
+        total = np.zeros((high - low, out.shape[1]), np.float64)
+        for q in range(rows.shape[0]):
+            row = rows[q]
+            for p in range(low, high):
+                share, into = np.float64(shares[q, p]), total[p - low]
+                for k in range(row.shape[0]):
+                    into[k] += share * np.float64(row[k])
+        for p in range(low, high):
+            for k in range(out.shape[1]):
+                out[p, k] = f32(total[p - low, k] + (np.float64(out[p, k]) if add else 0.0))
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=AS_WRITTEN, error_model="numpy")
 def _eight(
     shares: Row, a: Row, b: Row, c: Row, d: Row, e: Row, f: Row, g: Row, h: Row, out: Row, add: bool
 ) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from gossamer.accounting.releases import CLIPPED_LOT, Event
 from gossamer.kernels.noise import RATIO, Stream
 from gossamer.kernels.persons import Persons
+from gossamer.kernels.rounding import excess
 from gossamer.mechanism.clipping import Clip, ClipStep, Weigh
 from gossamer.mechanism.noise.base import COUNT, RANDOM_LAYERS, Mechanism, Participation
 from gossamer.mechanism.sampling import Lot, Sampler
@@ -182,6 +183,9 @@ class PrivateGradient:
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Taken] | None = None
+        self._excess = excess(max(lots))
+        if hasattr(vector, "expect") and records.persons is None:
+            vector.expect(max(lots), varies=sampler.varies)
         self._written = (
             np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)
         )
@@ -204,6 +208,8 @@ class PrivateGradient:
         mask = records if taken.persons is None else (lot.mask & active[:, None]).to(points.device)
         # In double precision: what the ledger says must read back exactly.
         bound, multiplier = step.reference.double(), self._noise.levels(k)
+        if step.enforced:
+            bound = bound * (1 + self._excess)
         self._log(k, active, multiplier, bound, step, points.shape[1])
         if self._diagnose:
             self.last_diagnostics = _diagnose(step, sums, norms, mask)
@@ -234,6 +240,8 @@ class PrivateGradient:
         if self._whole is not None:
             return self._whole
         lot = self._sampler.draw(self._stream, self._index, self._records.units, k)
+        if hasattr(self._vector, "places") and self._records.persons is None and self._sampler.kind != "full":
+            lot = lot.padded(self._vector.places(lot.rows.shape[1]))
         taken = self._records.take(lot)
         if self._sampler.kind == "full":
             x, mask = taken.x, taken.mask

@@ -25,9 +25,14 @@ class Lot(NamedTuple):
     rows: Tensor  # (m, B) int64, a record's place among its node's records
     mask: Tensor  # (m, B) bool, False where padded
 
+    def padded(self, places: int) -> Lot:
+        missing = places - self.rows.shape[1]
+        return Lot(*(torch.nn.functional.pad(part, (0, missing)) for part in self))
+
 
 class Sampler(Protocol):
     kind: ClassVar[str]
+    varies: ClassVar[bool]  # have lots other sizes than the expected one?
 
     @property
     def rates(self) -> Sequence[float]:
@@ -73,6 +78,7 @@ class PoissonSampler(_WithoutPasses):
 
     rates: Sequence[float]  # per hosted node
     kind: ClassVar[str] = "poisson"
+    varies: ClassVar[bool] = True
 
     def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         held = np.asarray(sizes)
@@ -98,6 +104,7 @@ class UnevenPoissonSampler(_WithoutPasses):
 
     record_rates: Sequence[float]
     kind: ClassVar[str] = "poisson"
+    varies: ClassVar[bool] = True
 
     @property
     def rates(self) -> Sequence[float]:
@@ -127,6 +134,7 @@ class FixedSizeSampler(_WithoutPasses):
     lots: Sequence[int]  # per hosted node
     sizes: Sequence[int]  # the true J_i, which the rate depends on
     kind: ClassVar[str] = "fixed-size"
+    varies: ClassVar[bool] = False
 
     @property
     def rates(self) -> Sequence[float]:
@@ -159,6 +167,7 @@ class OnePassSampler:
     lots: Sequence[int]  # L_i per hosted node
     declared: Sequence[int]  # J_i per hosted node
     kind: ClassVar[str] = "one-pass"
+    varies: ClassVar[bool] = False
     disjoint: ClassVar[bool] = True
     _dealt: dict[int, tuple[int, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -217,6 +226,7 @@ class BallsAndBinsSampler:
 
     turns: Sequence[int]  # T_i per hosted node
     kind: ClassVar[str] = "balls-and-bins"
+    varies: ClassVar[bool] = True
     disjoint: ClassVar[bool] = True
 
     @property
@@ -246,6 +256,7 @@ class FullSampler(_WithoutPasses):
 
     nodes: int
     kind: ClassVar[str] = "full"
+    varies: ClassVar[bool] = False
 
     @property
     def rates(self) -> Sequence[float]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from math import gcd
+import copy
+from collections.abc import Sequence
+from functools import partial
+from math import gcd, prod
 from typing import Any
 
 import torch
@@ -72,12 +75,43 @@ class Centred(nn.Module):
         return out
 
 
-def check_module(module: Any) -> None:
-    """UserError where a user's own module cannot be trained at all."""
+def split_records(module: nn.Module, layout: Sequence[Any] | None) -> nn.Module:
+    """A copy of the module that takes packed records of this layout, see `data.packing`; itself if there is none."""
+    if layout is None:
+        return module
+    module = copy.deepcopy(module)
+    module.register_forward_pre_hook(partial(_arguments, layout), with_kwargs=True)
+    return module
+
+
+def _arguments(layout: Sequence[Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """Parts of packed records x (N, p), by place or by name. A call with several arguments is left alone."""
+    if len(args) != 1 or kwargs:
+        return args, kwargs
+    (x,), first, parts = args, 0, []
+    for part in layout:
+        end = first + prod(part.shape)
+        values = x[:, first:end].reshape(-1, *part.shape)
+        typed = {"float": lambda v: v, "int": lambda v: v.long(), "bool": lambda v: v > 0.5}[part.type](
+            values
+        )
+        parts.append((part.name, typed))
+        first = end
+    by_place = tuple(values for name, values in parts if not isinstance(name, str))
+    return by_place, {name: values for name, values in parts if isinstance(name, str)}
+
+
+def check_is_module(module: Any) -> None:
+    """UserError where it is none."""
     if isinstance(module, type) or not isinstance(module, nn.Module):
         name = getattr(module, "__name__", None) or short(module)
         kind = "a class" if isinstance(module, type) else f"of type {type(module).__name__}"
         raise UserError(f"module = {name} is {kind}; give an object, a torch.nn.Module that is already made.")
+
+
+def check_module(module: Any) -> None:
+    """UserError where a user's own module cannot be trained at all."""
+    check_is_module(module)
     named = list(module.named_parameters())
     if not any(one.requires_grad for _, one in named):
         raise UserError(f"module ({type(module).__name__}) has no parameter to train; give one with some.")

@@ -8,12 +8,11 @@ A loss says which labels it is of by the methods that it has:
 
 and what the outputs mean by `link`: the function that makes predictions, or probabilities, of them.
 
-Those of linear models, l(⟨a, x⟩, y), have two slopes s besides, and −s·a is the way a record wants x to move:
+Those of linear models, l(⟨a, x⟩, y), have a slope besides:
 
-    slope(t, y)              l′(t)
     implicit_slope(t, y, c)  l′ at prox_{c l}(t), that is (t − prox_{c l}(t)) / c
 
-With c = γ‖a‖² the second gives the proximal step of the record's whole loss, prox_{γ l(⟨a,·⟩)}(x) = x − γ s a, also
+With c = γ‖a‖² it gives the proximal step of the record's whole loss, prox_{γ l(⟨a,·⟩)}(x) = x − γ s a, also
 where l has kinks and no gradient method applies.
 """
 
@@ -48,8 +47,6 @@ class LinearLoss(Protocol):
 
     def value(self, t: Tensor, y: Tensor) -> Tensor: ...
 
-    def slope(self, t: Tensor, y: Tensor) -> Tensor: ...
-
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor: ...
 
 
@@ -66,9 +63,6 @@ class LeastSquares:
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         return 0.5 * (t - y).square()
-
-    def slope(self, t: Tensor, y: Tensor) -> Tensor:
-        return t - y
 
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
         return (t - y) / (1 + c)
@@ -93,15 +87,12 @@ class Logistic:
 
         return binary_cross_entropy_with_logits(outputs, wanted, reduction="none").sum(1)
 
-    def slope(self, t: Tensor, y: Tensor) -> Tensor:
-        return t.sigmoid() - y
-
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
         """The root of s = σ(t − c s) − y by Newton's method, halving a bracket wherever it leaves that or dawdles."""
         import torch
 
         low, high = -y.to(t), 1 - y.to(t)
-        s, last = self.slope(t, y), torch.ones_like(t)
+        s, last = t.sigmoid() - y, torch.ones_like(t)
         for _ in range(_NEWTON):
             p = (t - c * s).sigmoid()
             excess = s - p + y
@@ -129,9 +120,6 @@ class Huber:
         near = r.clamp_max(self.delta)
         return near * (r - near / 2)
 
-    def slope(self, t: Tensor, y: Tensor) -> Tensor:
-        return (t - y).clamp(-self.delta, self.delta)
-
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
         return ((t - y) / (1 + c)).clamp(-self.delta, self.delta)
 
@@ -146,10 +134,6 @@ class Hinge:
 
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         return (1 - (2 * y - 1) * t).clamp_min(0)
-
-    def slope(self, t: Tensor, y: Tensor) -> Tensor:
-        z = 2 * y.to(t) - 1
-        return -z * (z * t < 1)
 
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
         z = 2 * y.to(t) - 1
@@ -168,9 +152,6 @@ class Quantile:
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         r = y - t
         return (self.tau * r).maximum((self.tau - 1) * r)
-
-    def slope(self, t: Tensor, y: Tensor) -> Tensor:
-        return (t > y).to(t) - self.tau
 
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
         return ((t - y) / c.clamp_min(_TINY)).clamp(-self.tau, 1 - self.tau)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 Positive = Annotated[float, Field(gt=0, lt=1e12)]
@@ -21,3 +22,14 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _file_stem(text: str) -> str:
+    """Spaces and accents are written in one way: the same name is the same file."""
+    name = " ".join(unicodedata.normalize("NFC", text).split())
+    if not name.isprintable() or set(name) & set("/\\") or name[:1] in ("", ".") or len(name.encode()) > 200:
+        raise ValueError("it must be a name of 1 to 200 bytes without slashes, and not begin with a dot")
+    return name
+
+
+AccountName = Annotated[str, AfterValidator(_file_stem)]

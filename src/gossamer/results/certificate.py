@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gossamer.accounting import observers
 from gossamer.accounting.alternatives import by_observer
@@ -22,6 +22,9 @@ from gossamer.accounting.releases import release
 from gossamer.errors import UserError
 from gossamer.results.rundir import digest_of, finite, read_manifest, read_object, without_none
 from gossamer.results.signatures import SITE
+
+if TYPE_CHECKING:
+    from gossamer.training.privacy import PrivacyPlan
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.description
 RECORD_LEVEL = (
@@ -45,7 +48,7 @@ NOT_PUBLIC = (
 SEEDED = "seeded noise: no privacy"
 PLAN, END = "plan.json", "end.json"
 SIGNED_FILES = (
-    "config.toml", "manifest.json", PLAN, END, "topology.json", "epsilon.svg", "metrics.jsonl", "evaluation.json",
+    "config.toml", "manifest.json", PLAN, END, "topology.json", "metrics.jsonl", "evaluation.json",
     "model.json", "*.safetensors", "ledger*.jsonl", "checkpoints/*.safetensors",
 )  # fmt: skip
 PLANNED_ELSEWHERE = (
@@ -75,7 +78,7 @@ def planned_facts(o: Any, notes: Sequence[str] = ()) -> dict[str, Any]:
         **plan.figures(),
         "unit": plan.unit,
         "observer": plan.observer.description,
-        **planned_parts(o),
+        "preprocessing": planned_before(o),
         "mode": config.mode,
         "method": config.algorithm.kind,
         "baseline": config.baseline,
@@ -122,6 +125,7 @@ def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict
         "observer": nodes.observer.description,
         "preprocessing": nodes.preprocessing(),
         "network": end["network"],
+        "epsilon_by_group": end["epsilon_by_group"],
         **nodes.by_observer(worst.epsilon),
         "noise_source": "seeded" if seeded else "system",
         "stamp": SEEDED if seeded else None,
@@ -293,8 +297,13 @@ def not_covered(unit: str) -> list[str]:
 
 def planned_parts(o: Any) -> dict[str, Any]:
     """Return what plans and certificates state besides ε: of several records, and of releases before the rounds."""
-    groups = finite([{"records": k, "epsilon": epsilon} for k, epsilon in o.privacy.by_group().items()])
-    return {"epsilon_by_group": groups, "preprocessing": planned_before(o)}
+    return {"epsilon_by_group": of_groups(o.privacy), "preprocessing": planned_before(o)}
+
+
+def of_groups(plan: Any) -> list[dict[str, Any]]:
+    """Return the entry `epsilon_by_group`: the proven ε of several records together."""
+    groups: list[dict[str, Any]] = finite([{"records": k, "epsilon": e} for k, e in plan.by_group().items()])
+    return groups
 
 
 def planned_before(o: Any) -> dict[str, Any] | None:
@@ -362,18 +371,38 @@ def epsilon_text(value: float | None) -> str:
     return f"{value:.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
 
 
+def relation(figures: Mapping[str, Any]) -> str:
+    """The terms of an ε; none is printed without them."""
+    return (
+        f"δ = {figures['delta']:g}, {figures['adjacency']}, unit: {figures['unit']}; "
+        f"observer: {figures['observer']}"
+    )
+
+
+def planned_relation(plan: PrivacyPlan) -> str:
+    terms = {"delta": plan.delta, "adjacency": plan.adjacency, "unit": plan.unit}
+    return relation({**terms, "observer": plan.observer.description})
+
+
 def account(budget: Mapping[str, Any] | None) -> list[str]:
     """Say what all runs on the same records have spent together; nothing where the records are public."""
-    if budget is None or budget["delta"] is None:
+    if budget is None:
         return []
+    lines = [f"their account: {note}"] if (note := budget.get("account_note")) else []
+    if budget["unprotected"]:
+        lines.append(
+            f"on these records: runs without privacy: {budget['unprotected']}; no ε covers what they released"
+        )
+    if budget["delta"] is None:
+        return lines
     runs = "this run alone" if budget["runs"] == 1 else f"all {budget['runs']} runs together"
-    line = f"on these records: {runs}: proven ε = {epsilon_text(budget['epsilon'])}"
+    named = f" (account {budget['account']!r})" if budget.get("account") else ""
+    line = f"on these records{named}: {runs}: proven ε = {epsilon_text(budget['epsilon'])}"
     if "epsilon_before" in budget:
         line += f", of which {epsilon_text(budget['epsilon_before'])} was spent before"
     if budget["cap"] is not None:
         line += f"; cap {budget['cap']:g}"
-    terms = f"δ = {budget['delta']:g}, {budget['adjacency']}, unit: {budget['unit']}; observer: {budget['observer']}"
-    lines = [f"{line}   ({terms})"]
+    lines.insert(0, f"{line}   ({relation(budget)})")
     if budget["because"]:
         provable = budget["provable"]
         rest = "" if provable is None else f"; without such runs ε = {epsilon_text(provable)}"

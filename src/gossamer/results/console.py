@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 from rich.text import Text
 
-from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
+from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, relation, statement
 from gossamer.results.charts import curve_rounds, sparkline
 from gossamer.results.headline import (
     headline,
@@ -69,7 +69,9 @@ class RunDisplay:
         return self
 
     def plan(self, o: Plan, budget: dict[str, Any] | None = None) -> None:
-        show_plan(o, self.console, budget)
+        """Show what is about to run; what else it would cost, `gossamer plan` computes."""
+        show_terms(o, self.console)
+        _print(self.console, account(budget))
         self.begin()
 
     def begin(self) -> None:
@@ -222,26 +224,38 @@ def _show_rows(console: Console, header: Sequence[str], rows: Sequence[Sequence[
         console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
 
 
-def show_plan(o: Plan, console: Console | None = None, budget: dict[str, Any] | None = None) -> None:
-    console = console or terminal()
+def show_terms(o: Plan, console: Console) -> None:
+    """Print the nodes with their noise and ε, and what ε is about."""
     config, plan = o.config, o.privacy
     line = f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
     console.print(f"{line}{config.model.kind} with {o.size}, {o.topology.kind}", soft_wrap=True)
     _show_rows(console, *plan_rows(plan))
     deltas = sorted({f"{node.delta:g}" for node in plan.nodes}, key=float)
     terms = f"{' … '.join(dict.fromkeys((deltas[0], deltas[-1])))}, {plan.adjacency}, unit: {plan.unit}"
-    _print(
-        console, [f"ε at δ = {terms}; observer: {plan.observer.description}", *part_lines(planned_parts(o))]
-    )
-    show_observers({**plan.by_observer(), "network": o.network_figures()}, console, curve=True)
-    lines = [f"not proven: {plan.worst.proven.because}"] if plan.worst.proven.because else []
+    lines = [f"ε at δ = {terms}; observer: {plan.observer.description}"]
+    lines += [f"not proven: {plan.worst.proven.because}"] if plan.worst.proven.because else []
     if flags := sorted({flag for node in plan.nodes for flag in node.claim.flags}):
         # With whose claim it is: an equation's number alone says nothing.
         lines.append(f"about the claim ({plan.nodes[0].claim.reference}): {'; '.join(flags)}")
+    _print(console, lines)
+
+
+def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
+    """Print all that a run would cost."""
+    console, config, plan = terminal(), o.config, o.privacy
+    show_terms(o, console)
+    _print(console, part_lines(planned_parts(o)))
+    show_observers({**plan.by_observer(), "network": o.network_figures()}, console, curve=True)
+    lines = []
     claimed, proven = zip(*plan.drawn_after(curve_rounds(config.rounds)), strict=True)
     for name, curve in (("proven ", proven), ("claimed", claimed)):
         if curve[-1] is not None:
             lines.append(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
+    if not o.method.keeps_local_models and (exact := plan.without_rounding()) is not None:
+        share, epsilon = exact
+        lines.append(
+            f"rounding: noise is for {1 + share:.4f} clips, as sums are floats; exact ones: ε = {epsilon:.4g}"
+        )
     graph = graph_line(o.topology.figures())
     lines.append(f"graph: {graph}; {size_text(o.bytes_per_round)} per round in all")
     _print(console, [*lines, *account(budget)])
@@ -291,8 +305,7 @@ def show_tuning(result: dict[str, Any]) -> None:
     lines = []
     if result["chosen"]:
         lines = [
-            f"all runs together: proven ε = {epsilon_text(result['epsilon_proven'])} (δ = {result['delta']:g}, "
-            f"{result['adjacency']}, unit: {result['unit']}); observer: {result['observer']}",
+            f"all runs together: proven ε = {epsilon_text(result['epsilon_proven'])} ({relation(result)})",
             f"the chosen run: {result['run_dir']}",
         ]
     _print(console, [*lines, *account(result.get("budget"))])

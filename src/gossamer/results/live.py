@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             address = urlsplit(self.path)
         except ValueError:
-            self._answer(400, "This is no address.")
+            self._answer(400, "This is not an address.")
             return
         if self.headers.get_all("Host") not in [[host] for host in self.server.hosts]:
             self._answer(403, "This page answers to its own address only.")
@@ -186,7 +186,9 @@ class Handler(BaseHTTPRequestHandler):
 def watch(path: Path, *, port: int = 0, browser: bool = True, say: Callable[[str], None] = print) -> None:
     """Serve a run's page until Ctrl-C; `port` 0 takes one that is free."""
     if not 0 <= port < 65536:
-        raise UserError(f"--port {port} is no port; give one from 1 to 65535, or none for one that is free.")
+        raise UserError(
+            f"--port {port} is not a port; give one from 1 to 65535, or none for one that is free."
+        )
     run = LiveRun(path)
     try:
         server = LiveServer(run, port)

@@ -79,12 +79,7 @@ class Evaluator:
             return {}
         truth = self._truth.to(points)
         errors = self._group.join((points - truth).square().mean(1).sqrt().tolist(), per_node=True)
-        return {
-            "truth_rmse_mean": sum(errors) / len(errors),
-            "truth_rmse_min": min(errors),
-            "truth_rmse_max": max(errors),
-            "truth_rmse_average_model": float((mean - truth).square().mean().sqrt()),
-        }
+        return _summary("truth_rmse", errors, float((mean - truth).square().mean().sqrt()))
 
     def _score(self, point: Tensor, x: Tensor, y: Tensor) -> list[float]:
         """The measures in their order, then the loss."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gossamer.errors import UserError
-from gossamer.results.certificate import epsilon_text, statement
+from gossamer.results.certificate import epsilon_text, planned_relation, relation, statement
 from gossamer.results.charts import Plot, epsilon_plot, planned_epsilon_plot
 from gossamer.results.console import plan_rows
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
@@ -41,14 +41,6 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def relation(figures: Mapping[str, Any]) -> str:
-    """The terms of an ε; none is printed without them."""
-    return (
-        f"δ = {figures['delta']:g}, {figures['adjacency']}, unit: {figures['unit']}; "
-        f"observer: {figures['observer']}"
-    )
-
-
 def three_epsilons(figures: Mapping[str, Any]) -> str:
     return (
         f"proven ε = {epsilon_text(figures['epsilon_proven'])}, claimed ε = "
@@ -71,22 +63,20 @@ def plan_text(o: Plan) -> str:
     return (
         f"Plan of {config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} "
         f"rounds, {o.size}; proven ε = {epsilon_text(worst.proven.epsilon)}, claimed ε = "
-        f"{epsilon_text(worst.claim.epsilon)} ({_planned_relation(o)})"
+        f"{epsilon_text(worst.claim.epsilon)} ({planned_relation(o.privacy)})"
     )
 
 
 def plan_html(o: Plan) -> str:
     plan, because = o.privacy, o.privacy.worst.proven.because
-    notes = [f"ε at {_planned_relation(o)}", *([f"not proven: {because}"] if because else []), *plan.notes]
+    notes = [
+        f"ε at {planned_relation(o.privacy)}",
+        *([f"not proven: {because}"] if because else []),
+        *plan.notes,
+    ]
     heading = plan_text(o).partition(";")[0]
     chart = planned_epsilon_plot(plan, o.config.rounds)
     return fragment(heading, Table(*plan_rows(plan)), chart, notes=notes)
-
-
-def _planned_relation(o: Plan) -> str:
-    plan = o.privacy
-    terms = {"delta": plan.worst.delta, "adjacency": plan.adjacency, "unit": plan.unit}
-    return relation({**terms, "observer": plan.observer.description})
 
 
 def outcome_text(result: Mapping[str, Any], certificate: Mapping[str, Any]) -> str:

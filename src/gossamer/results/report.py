@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from gossamer.errors import UserError
 from gossamer.results import charts
-from gossamer.results.certificate import PLAN, epsilon_text, of_its_own
+from gossamer.results.certificate import PLAN, epsilon_text, of_its_own, relation
 from gossamer.results.charts import COLOURS, DASH, Axis, Plot, Series
 from gossamer.results.headline import (
     headline,
@@ -28,7 +28,7 @@ from gossamer.results.headline import (
     title,
     written,
 )
-from gossamer.results.notebook import Table, columns, fragment, quality, relation
+from gossamer.results.notebook import Table, columns, fragment, quality
 from gossamer.results.pages import render
 from gossamer.results.rundir import read_manifest, read_metrics, read_object, read_text, write_atomically
 from gossamer.results.verify import Verdict, look_at, malformed_as_user_error
@@ -269,7 +269,7 @@ def _check_target(target: Path) -> None:
     if target.is_file():
         with target.open("rb") as file:
             if _MARK not in file.read(200):
-                raise UserError(f"--out {target} exists and is no report of ours; name a new file.")
+                raise UserError(f"--out {target} exists and is not a report of Gossamer; name a new file.")
 
 
 def _epsilons(run: Run) -> tuple[str, ...]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
+import re
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
@@ -26,6 +26,9 @@ from gossamer.accounting.chain import LedgerError, no_name_twice
 from gossamer.accounting.chain import content as file_content
 from gossamer.accounting.runs import MOST_NODES, packed, spread
 from gossamer.errors import UserError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 MANY = 1000  # entries: up to here a list is stored as it is
 LOCK = "run.lock"
@@ -97,51 +100,51 @@ class RunDirectory:
 class RunLock:
     """One writer per run directory, from `take` to `close`.
 
-    Every process of a run locks the range of its own nodes in `run.lock`: the processes of one run do not exclude each
-    other, and any two runs do, even while processes of the first are still ending. The first process of a machine
-    locks the directory too, so removing `run.lock` frees nothing. The kernel holds the locks: they end with the
-    process, and need two descriptors for any number of nodes.
+    The first process of a machine locks `run.lock`, each other one a file named by its nodes. So the processes of one
+    run do not exclude each other. A process also takes the locks of those whose nodes it has now, so any two runs
+    exclude each other, even while processes of the first are still ending; nodes of an earlier process that are now
+    in two are refused with its ledger. The locks end with the process.
     """
 
     def __init__(self, directory: Path, nodes: range, *, whole: bool):
-        """`nodes` are those of this process; `whole`: lock the directory too (the machine's first process)."""
-        self._directory, self._nodes, self._whole = directory, nodes, whole
-        self._open: list[int] = []
+        """`nodes` are those of this process; `whole`: it is the machine's first process."""
+        self._directory, self._nodes = directory, nodes
+        self._name = LOCK if whole else f"run.{nodes.start}-{nodes.stop}.lock"
+        self._open: list[BaseFileLock] = []
 
     def take(self) -> None:
         """Lock, or raise where another run has the lock."""
-        import fcntl  # Unix only
-
-        path, alone = self._directory / LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        busy = f"{self._directory} is being written by another run; wait until that one has ended."
+        others = [path.name for path in self._directory.glob("run.*-*.lock") if self._is_about(path)]
         try:
-            # First the directory: closing any descriptor of a file frees this process's ranges of it.
-            if self._whole:
-                self._open.append(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-                try:
-                    fcntl.flock(self._open[-1], alone)
-                except BlockingIOError:
-                    raise
-                except OSError:
-                    pass  # some network file systems lock no directories: there the file's lock stands alone
-            self._open.append(os.open(path, flags, 0o644))
-            if not stat.S_ISREG(os.fstat(self._open[-1]).st_mode):
-                raise OSError(None, "it is not a regular file")
-            fcntl.lockf(self._open[-1], alone, len(self._nodes), self._nodes.start)
-        except (BlockingIOError, PermissionError) as error:
+            for name in dict.fromkeys([self._name, *others]):
+                self._open.append(lock_file(self._directory / name, busy))
+        except UserError:
             self.close()
-            if error.filename is not None:  # it could not be opened
-                raise UserError(f"{path} cannot be locked: {error.strerror}.") from None
-            raise UserError(
-                f"{self._directory} is being written by another run; wait until that one has ended."
-            ) from None
-        except OSError as error:
-            self.close()
-            raise UserError(f"{path} cannot be locked: {error.strerror}.") from None
+            raise
+
+    def _is_about(self, path: Path) -> bool:
+        """Is it the lock of a process with none but these nodes?"""
+        ends = re.fullmatch(r"run\.(\d+)-(\d+)\.lock", path.name)
+        return ends is not None and self._nodes.start <= int(ends[1]) and int(ends[2]) <= self._nodes.stop
 
     def close(self) -> None:
         while self._open:
-            os.close(self._open.pop())
+            self._open.pop().release()
+
+
+def lock_file(path: Path, busy: str) -> BaseFileLock:
+    """Lock a file, which is made if need be; a UserError with the sentence `busy` if another process has the lock."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(busy) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be locked: {error.strerror}.") from None
+    return lock
 
 
 def read_bytes(path: Path, at_most: int = -1) -> bytes:
@@ -149,6 +152,14 @@ def read_bytes(path: Path, at_most: int = -1) -> bytes:
         return file_content(path, at_most)
     except LedgerError as error:
         raise UserError(f"{error}.") from None
+
+
+def read_private(path: Path) -> bytes:
+    """Read a file that only its owner may read."""
+    content = read_bytes(path)
+    if path.stat().st_mode & 0o077:
+        raise UserError(f"{path} can be read by others; chmod 600 it if nobody has read it yet.")
+    return content
 
 
 def read_text(path: Path) -> str:
@@ -248,24 +259,43 @@ def make_empty(path: Path) -> None:
         raise UserError(f"--out {path} cannot be made: {error.strerror}.") from None
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write all or nothing, even if the machine stops in between."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def write_atomically(path: Path, content: bytes, mode: int = 0o644, *, new: bool = False) -> None:
+    """Write all or nothing, even if the machine stops in between; an OSError names the file.
+
+    A `new` file must not exist yet. A private one is never readable by others, not for a moment.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # as any new file; mkstemp's are its owner's alone
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            (os.link if new else os.replace)(temporary, path)  # a link fails where there is a file
+            sync_folder(path.parent)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # not the temporary one
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+RUNS = Path("runs")
 
 
 def free_path(name: str) -> Path:
     """Return a directory under runs/ that does not exist yet."""
-    path = Path("runs") / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = RUNS / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidate, count = path, 1
     while candidate.exists():
         count += 1

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,10 +20,11 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gossamer.errors import UserError
-from gossamer.results.rundir import read_bytes, read_object
+from gossamer.results.rundir import read_bytes, read_object, read_private, write_atomically
 
 KEY = "run.key"
 SIGNATURE, SIGNATURES, SITE = "signature", "signatures", "site"
@@ -51,11 +51,7 @@ class RunKey:
     @classmethod
     def create(cls, run: Path) -> RunKey:
         key = Ed25519PrivateKey.generate()
-        fd = os.open(run / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(key.private_bytes_raw().hex().encode() + b"\n")
-            file.flush()
-            os.fsync(fd)
+        write_atomically(run / KEY, key.private_bytes_raw().hex().encode() + b"\n", 0o600, new=True)
         return cls(run / KEY, key)
 
     @classmethod
@@ -106,33 +102,32 @@ def read_certificate(path: Path) -> dict[str, Any]:
 def make_key(path: Path) -> str:
     """A new private key in a file of its owner's alone; its public half in 64 hexadecimal digits."""
     key = Ed25519PrivateKey.generate()
-    form = serialization.PrivateFormat.PKCS8
-    text = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        write_atomically(path, private_pem(key), 0o600, new=True)
     except FileExistsError:
         raise UserError(f"--out {path} exists; a key is never overwritten: name a new file.") from None
     except OSError as error:
         raise UserError(f"--out {path} cannot be made: {error.strerror}.") from None
-    with os.fdopen(fd, "wb") as file:
-        file.write(text)
     return _public_half(key)
 
 
-def read_private(path: Path) -> Ed25519PrivateKey:
-    content = read_bytes(path)
-    if path.stat().st_mode & 0o077:
-        raise UserError(f"--key {path} can be read by others than its owner; chmod 600 it, then sign.")
+def private_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def read_private_key(path: Path, kind: Any) -> Any:
+    """Read a private key of this kind, Ed25519 or elliptic curve, from its owner's file."""
+    content = read_private(path)
     try:
         key = serialization.load_pem_private_key(content, password=None)
-    except TypeError:
-        raise UserError(f"--key {path} is locked by a passphrase; unlock a copy of it to sign.") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: a passphrase locks it
+        key = None
+    if not isinstance(key, kind):
         raise UserError(
-            f"--key {path} is not a private key in PEM; `gossamer certificate key` makes one."
-        ) from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise UserError(f"--key {path} is not an Ed25519 key; `gossamer certificate key` makes one.")
+            f"{path} is not a private key in PEM of the kind {kind.__name__}, or a passphrase locks it; name or "
+            "restore the right file."
+        )
     return key
 
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class Verdict:
 def look_at(run: Path) -> Verdict:
     """Verify a run that is only shown: what does not verify is in the verdict."""
     try:
-        return verify_run(run) if _exists(run / "certificate.json") else verify_files(run)
+        return verify_run(run) if lexists(run / "certificate.json") else verify_files(run)
     except UserError as error:
         return Verdict(certified=False, broken=str(error))
 
@@ -81,7 +82,7 @@ def verify_run(run: Path, anchor: str | None = None, proofs: Sequence[NodeProof]
     `proofs`: the ledgers, if they were priced already.
     """
     verdict = verify_files(run, anchor)
-    if not _exists(run / "certificate.json"):
+    if not lexists(run / "certificate.json"):
         return verdict
     with malformed_as_user_error(run):
         path = run / "certificate.json"
@@ -103,7 +104,7 @@ def verify_run(run: Path, anchor: str | None = None, proofs: Sequence[NodeProof]
 
 def verify_files(run: Path, anchor: str | None = None) -> Verdict:
     """Check what was signed, and price nothing: for commands that read many runs, or one that is not finished."""
-    if not _exists(run / "manifest.json"):
+    if not lexists(run / "manifest.json"):
         if anchor is not None:
             raise UserError(f"{run} has no manifest, so it is not the run of this anchor.")
         return Verdict(certified=False, unsigned_because="there is no manifest")
@@ -113,14 +114,14 @@ def verify_files(run: Path, anchor: str | None = None) -> Verdict:
         if anchor is not None:
             _check_anchor(run, anchor)
         anchored = anchor is not None
-        if not _exists(run / "certificate.json"):
-            if _exists(run / END) and not _exists(run / KEY):
+        if not lexists(run / "certificate.json"):
+            if lexists(run / END) and not lexists(run / KEY):
                 raise UserError(f"{run / 'certificate.json'} is missing, and the run had ended; put it back.")
             why = "the run has not ended, and signs its certificate when it does"
             return Verdict(certified=False, unsigned_because=why, anchored=anchored)
         certificate = read_certificate(run / "certificate.json")
         _check_end(run, manifest, certificate)
-        left = _exists(run / KEY)
+        left = lexists(run / KEY)
         reason = f"{KEY} is still there, and its holder can sign anything: remove it" if left else None
         return Verdict(True, signed=not left, unsigned_because=reason, anchored=anchored)
 
@@ -128,7 +129,7 @@ def verify_files(run: Path, anchor: str | None = None) -> Verdict:
 def check_beginning(run: Path, manifest: Mapping[str, Any]) -> None:
     """Raise unless the first files and every ledger belong to this manifest."""
     for name, known in manifest["files"].items():
-        if not _exists(run / name) or digest_of(run / name) != known:
+        if not lexists(run / name) or digest_of(run / name) != known:
             raise UserError(f"{run / name} is not what the run began with; put it back.")
     own = manifest_digest(manifest)
     for path in ledgers_in(run).values():
@@ -156,7 +157,7 @@ def _check_end(run: Path, manifest: Mapping[str, Any], certificate: Mapping[str,
     if added := sorted(set(here) - set(known)):
         raise UserError(f"{run / added[0]} was not there when the run ended; remove it.")
     shown = run / "certificate.html"
-    if _exists(shown) and read_text(shown) != certificate_page(dict(certificate)):
+    if lexists(shown) and read_text(shown) != certificate_page(dict(certificate)):
         raise UserError(f"{shown} does not show what {path} states; put it back or remove it.")
 
 
@@ -206,7 +207,7 @@ def anchor_of(run: Path) -> str:
 
 def _ended_as(run: Path) -> str:
     path = run / "certificate.json"
-    return hashlib.sha256(signed_content(read_certificate(path))).hexdigest() if _exists(path) else ""
+    return hashlib.sha256(signed_content(read_certificate(path))).hexdigest() if lexists(path) else ""
 
 
 def _check_anchor(run: Path, anchor: str) -> None:
@@ -220,8 +221,3 @@ def _check_anchor(run: Path, anchor: str) -> None:
         raise UserError(f"{run} is not the run of this anchor: its name or its key is another.")
     if parts[4] not in ("", ended):
         raise UserError(f"{run / 'certificate.json'} is not the certificate of this anchor.")
-
-
-def _exists(path: Path) -> bool:
-    """Also a link to nothing: reading it says so."""
-    return path.is_symlink() or path.exists()

@@ -25,7 +25,7 @@ class Group(Protocol):
 
     name: str  # how messages refer to this process
     size: int  # number of processes
-    first: bool  # the process that prints
+    first: bool  # of all processes
     first_here: bool  # the first on its machine, which writes the files that the machine's processes share
     spread: bool  # are there several machines?
     machine: str  # identifies this one among those of the run
@@ -71,6 +71,11 @@ class Alone:
 
     def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> CountingExchange:
         return SimulatedExchange(topology)
+
+
+def prints(group: Group) -> bool:
+    """One process of every machine prints; of processes on one machine, the first of all."""
+    return group.first_here if group.spread else group.first
 
 
 def agreed(group: Group, action: Callable[[], T], *, here: bool = True) -> Any:

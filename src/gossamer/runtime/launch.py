@@ -115,6 +115,7 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             process.wait(_GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
 
 
 def reason(claimed: str | None, killed: int | None, codes: Sequence[int]) -> str:

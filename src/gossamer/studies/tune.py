@@ -17,9 +17,9 @@ from gossamer.config.layers import named, resolve
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.options.sentences import as_mapping, as_path
-from gossamer.results.certificate import epsilon_text
+from gossamer.results.certificate import epsilon_text, relation
 from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
-from gossamer.results.notebook import Table, columns, fragment, quality, relation
+from gossamer.results.notebook import Table, columns, fragment, quality
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.command import default_folder
 from gossamer.studies.compare.grid import Recipe, Row, lay_out, ledgers, plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,24 +64,16 @@ class Windows:
 
 @dataclass(frozen=True)
 class Relabelled:
-    """The graph of every exchange: those of mean k are `steps` of `windows` among the nodes in the order of mean k.
-
-    `moves` is off in tests alone: every mean then has the nodes in their own order.
-    """
+    """The graph of every exchange: those of mean k are `steps` of `windows` among the nodes in the order of mean k."""
 
     windows: Windows
     seed: int
-    moves: bool = True
-
-    @property
-    def period(self) -> int | None:
-        return None if self.moves else self.windows.exchanges
+    period: ClassVar[None] = None
 
     def order(self, mean: int) -> Ints:
         """The node at place 0, 1, …: from the seed and the mean's number by integers alone, on any machine."""
-        return (
-            orders(self.windows.nodes, self.seed, mean, 1)[0] if self.moves else np.arange(self.windows.nodes)
-        )
+        order: Ints = orders(self.windows.nodes, self.seed, mean, 1)[0]
+        return order
 
     def graph(self, t: int) -> Graph:
         mean, step = divmod(t, self.windows.exchanges)

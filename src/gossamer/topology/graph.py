@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,7 +201,7 @@ def _check_given(matrix: Any, weights: WeightsKind) -> None:
 
 
 _EPOCH, _DROPOUT = 1, 2  # keep the random streams of one seed apart
-_KEPT = 8
+KEPT = 8  # graphs kept in memory of a schedule that never repeats
 
 
 class Rounds(Protocol):
@@ -228,20 +229,6 @@ class Periodic:
         return self.graphs[t % len(self.graphs)]
 
 
-class Recent(dict[Any, Any]):
-    """The values used last, computed where they are missing."""
-
-    def value(self, key: Any, compute: Callable[[], Any], most: int | None = _KEPT) -> Any:
-        """`most`: how many are kept; None: all."""
-        if key not in self:
-            value = compute()
-            if most is not None and len(self) >= most:
-                self.pop(next(iter(self)), None)
-            self[key] = value
-            return value
-        return self[key]
-
-
 @dataclass(frozen=True)
 class Resampled:
     """A new graph from `draw` every `every` rounds; epoch e's generator is seeded by (seed, e)."""
@@ -249,18 +236,20 @@ class Resampled:
     draw: Callable[[np.random.Generator], Graph]
     every: int
     seed: int
-    _epochs: Recent = field(default_factory=Recent, repr=False)  # a draw may be slow
-
-    @property
-    def period(self) -> None:
-        return None
+    period: ClassVar[None] = None
 
     def graph(self, t: int) -> Graph:
-        epoch = t // self.every
-        graph: Graph = self._epochs.value(
-            epoch, lambda: self.draw(np.random.default_rng([_EPOCH, epoch, self.seed]))
-        )
-        return graph
+        return self._drawn(t // self.every)
+
+    @cached_property
+    def _drawn(self) -> Callable[[int], Graph]:
+        """The graph of an epoch; a draw may be slow, so the last ones are kept."""
+
+        @lru_cache(KEPT)
+        def drawn(epoch: int) -> Graph:
+            return self.draw(np.random.default_rng([_EPOCH, epoch, self.seed]))
+
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -270,10 +259,7 @@ class WithDropout:
     base: Rounds
     rate: float
     seed: int
-
-    @property
-    def period(self) -> None:
-        return None
+    period: ClassVar[None] = None
 
     def graph(self, t: int) -> Graph:
         rng = np.random.default_rng([_DROPOUT, t, self.seed])

@@ -482,12 +482,9 @@ class ResampledKind(TopologyKind):
     fewest_nodes: ClassVar[int] = 2
 
     def make(self, nodes: int, rng: Rng) -> Resampled:
-        draw = partial(
-            cast(Callable[[int, Rng], Graph], self.base.graph), nodes
-        )  # a random kind makes one graph
-        draw(
-            np.random.default_rng(0)
-        )  # options that do not fit the nodes are reported now, not in a later round
+        # A random kind makes one graph. Options that do not fit the nodes are reported now, not in a later round.
+        draw = partial(cast(Callable[[int, Rng], Graph], self.base.graph), nodes)
+        draw(np.random.default_rng(0))
         return Resampled(draw, self.every, int(rng.integers(2**62)))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.sparse import diags_array
 
 from gossamer.topology.graph import (
+    KEPT,
     Graph,
     Ints,
-    Recent,
     Rounds,
     WeightsKind,
     connected,
@@ -156,7 +156,6 @@ def _largest(operator: Any, symmetric: bool, which: str) -> Any:
 
 
 _WINDOW = 8  # rounds that stand for a schedule that never repeats
-_KEPT = 8  # rounds kept in memory of such a schedule
 _LISTED = 1000  # nodes up to which the edges of a graph that is a rule are listed all the same, for plots
 
 
@@ -175,7 +174,6 @@ class Topology:
     settings: Mapping[str, Any]  # seed, dropout, mixing and the kind's options, for the record
     mixing: str | None = None
     rule: str | None = None  # the graph in words, where it follows from kind, nodes and settings alone
-    _cache: Recent = field(default_factory=Recent, repr=False)
 
     @property
     def period(self) -> int | None:
@@ -184,18 +182,15 @@ class Topology:
 
     def weights(self, t: int) -> Any:
         """Mixing matrix of round t, an n×n scipy.sparse.csr_array of float64."""
-        kind, weights, mixing = self.kind, self.weights_kind, self.mixing
-        return self._cached(
-            "weights", t, lambda: weights_of(self._graph(t), weights, kind=kind, mixing=mixing)
-        )
+        return self._weights(self._in_period(t))
 
     def out_degree(self, t: int) -> Ints:
         """Messages each node sends in round t, not counting itself."""
-        return self._graph(t).out_degree()
+        return self._graph(self._in_period(t)).out_degree()
 
     def edges(self, t: int) -> Ints:
         """(sender, receiver) pairs of round t without self loops; an undirected edge appears both ways."""
-        return self._graph(t).arcs
+        return self._graph(self._in_period(t)).arcs
 
     def figures(self) -> dict[str, Any]:
         """How well this mixes, over one period, or over the first eight rounds of a random schedule.
@@ -231,15 +226,21 @@ class Topology:
     def _window(self) -> int:
         return self.period or _WINDOW
 
-    def _graph(self, t: int) -> Graph:
-        graph: Graph = self._cached("graph", t, lambda: self.rounds.graph(t))
-        return graph
+    def _in_period(self, t: int) -> int:
+        return t % self.period if self.period else t
 
-    def _cached(self, name: str, t: int, compute: Callable[[], Any]) -> Any:
-        """A value of round t; of a schedule that never repeats those of the last few rounds are kept."""
-        if self.period is None:
-            return self._cache.value((name, t), compute, 2 * _KEPT)
-        return self._cache.value((name, t % self.period), compute, None)
+    @cached_property
+    def _graph(self) -> Callable[[int], Graph]:
+        """The graph of a round; of a schedule that never repeats the last few are kept."""
+        return lru_cache(None if self.period else KEPT)(self.rounds.graph)
+
+    @cached_property
+    def _weights(self) -> Callable[[int], Any]:
+        @lru_cache(None if self.period else KEPT)
+        def weights(t: int) -> Any:
+            return weights_of(self._graph(t), self.weights_kind, kind=self.kind, mixing=self.mixing)
+
+        return weights
 
     @cached_property
     def _figures(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from gossamer.results.rundir import RunDirectory, free_path
 from gossamer.results.terminal import end_spinner, terminal
 from gossamer.results.track import OpenTracker, find_tracker
 from gossamer.runtime.cluster import connect, ranks_started, started_as_rank
-from gossamer.runtime.group import Alone, Group, agreed, split
+from gossamer.runtime.group import Alone, Group, agreed, prints, split
 from gossamer.runtime.launch import launch, launched
 from gossamer.topology.kinds import topologies
 from gossamer.training.assemble import Parts, assemble
@@ -289,7 +289,7 @@ def configuration(
 def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
     """Warn on stderr, before anything else, about settings that a new kind of data removes."""
     # The process that starts ranks has printed it.
-    if not launched() and (sentence := replaced(recipe, changes)) is not None:
+    if (sentence := replaced(recipe, changes)) is not None and not launched():
         terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
 
 
@@ -308,11 +308,6 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
         )
     blocks = split(nodes, ranks_started(), runtime.blocks)
     return connect(blocks, timeout=runtime.timeout, device=config.device)
-
-
-def prints(group: Group) -> bool:
-    """One process of every machine prints; of processes on one machine, the first of all."""
-    return group.first_here if group.spread else group.first
 
 
 def run_in(

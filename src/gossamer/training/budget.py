@@ -1,9 +1,9 @@
-"""Budget accounts of the user's own records: what a run spends on them is on file before its first release.
+"""Accounts of the user's own records: what a run spends on them is on file before its first release.
 
-Every file of records has its account in a `budget.jsonl`: in the file's own folder, or where `data.budget` says. With a
-file per node each node's host keeps its own nodes' accounts, and no other host sees them; of one file for all nodes
-each machine that holds it keeps one account. A digest of a private file lets anyone who has it test guesses, so it is
-written next to the file and into the user's own register only, and never sent. Public and made-up sets have no account.
+Accounts are in the folder `data.accounts`, or the user's own; `privacy.account` is the name of one. With a file per
+node each node's host keeps its own nodes' accounts, and no other host sees them; of one file for all nodes each machine
+that holds it keeps one account. A digest of a private file lets anyone who has it test guesses, so it is written into
+accounts only, and never sent. Public and made-up sets have no account.
 """
 
 from __future__ import annotations
@@ -12,59 +12,36 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from gossamer.accounting import budget
-from gossamer.accounting.budget import History, Spending, Total, total
+from gossamer.accounting.budget import Account, History, Source, Spending, Total, default_folder, total
 from gossamer.accounting.ledger import read_groups
 from gossamer.accounting.releases import Event, collate
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
-from gossamer.data.own import OwnFile
+from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.errors import UserError
 from gossamer.results.certificate import SEEDED
-from gossamer.results.rundir import read_manifest
+from gossamer.results.rundir import RUNS, read_manifest
 from gossamer.runtime.group import Group
 from gossamer.training.plan import Plan
 
+NO_NOISE = "no noise: no privacy"
 UNNAMED = "a run on one of the nodes' records is one without a proof"
 
 
 @dataclass(frozen=True)
 class Place:
-    """A file of records, and where its account is."""
+    """A file of records: its account, and the nodes that hold them."""
 
-    file: Path
-    account: Path
-    nodes: tuple[int, ...]  # that hold its records
+    source: Source
+    nodes: tuple[int, ...]
     holder: str | None  # the column that says which of them holds a record
-
-    @property
-    def records(self) -> str:
-        """The file as its account names it."""
-        return self.file.name if self.file.parent == self.account.parent else str(self.file)
-
-    @property
-    def digest(self) -> str | None:
-        """As the account has it: only next to the file."""
-        return self.listed()[2] if self.file.parent == self.account.parent else None
-
-    def listed(self) -> budget.Listed:
-        """As the user's register has it."""
-        status = self.file.stat()
-        digest = _digest(self.file, status.st_mtime_ns, status.st_size)
-        return budget.register(digest), str(self.file), digest
-
-    def known(self) -> tuple[list[Spending], float | None]:
-        """(what was spent on these records by the account and the register, the owner's cap)"""
-        own, listed = budget.read(self.account), budget.read(self.listed()[0])
-        caps = [cap for cap in (own.cap, listed.cap) if cap is not None]
-        return budget.joined(own.of(self.records, self.digest), listed.spendings), min(caps, default=None)
 
 
 @lru_cache(maxsize=64)
@@ -84,7 +61,12 @@ def places(
 
     def place(node: int | None, nodes: tuple[int, ...], holder: str | None = None) -> Place:
         file = data.file_of(node, data_dir)
-        return Place(file, data.budget_of(node, file), nodes, holder)
+        status, name = file.stat(), config.privacy.account
+        digest = _digest(file, status.st_mtime_ns, status.st_size)
+        if name is not None and node is not None:
+            name = name.replace(PLACE, str(node))
+        folder = default_folder() if data.accounts is None else Path(data.accounts).expanduser()
+        return Place(Source(file, digest, folder.resolve(), name), nodes, holder)
 
     if data.file_per_node:
         return [place(i, (i,)) for i in (range(config.nodes) if config.baseline == "central" else nodes)]
@@ -100,6 +82,7 @@ def spending(
     *,
     times: int = 1,
     happened: Callable[[int, Event], bool] | None = None,
+    directory: Path | None = None,
 ) -> Spending:
     """What the run releases about the place's records, as planned; `happened` leaves out what did not."""
     # The central baseline has one node for all records.
@@ -113,18 +96,20 @@ def spending(
         histories.setdefault(tuple(collate(events)), []).append(i)
     return Spending(
         run=run,
-        records=place.records,
-        digest=place.digest,
+        node=place.nodes[0],
+        records=str(place.source.file),
+        digest=place.source.digest,
         name=o.asked.name,
         at=at,
         delta=min(node.delta for node in plans.values()),
         adjacency=o.privacy.adjacency,
-        no_privacy=SEEDED if o.seeded and o.privacy.noise.adds else None,
+        no_privacy=NO_NOISE if not o.privacy.noise.adds else SEEDED if o.seeded else None,
         holder=place.holder,
         times=times,
         histories=tuple(History(tuple(nodes), releases) for releases, nodes in histories.items()),
         settled=happened is not None,
         unit=o.privacy.unit,
+        directory=None if directory is None else str(directory.resolve()),
     )
 
 
@@ -136,67 +121,105 @@ class Accounts:
     places: Sequence[Place]
     run: str
     times: int = 1
+    directory: Path | None = None  # the run's
     reserved: list[Place] = field(default_factory=list)
 
     @classmethod
-    def of_run(cls, o: Plan, group: Group, run: str, folder: Path) -> Accounts:
-        """Those of a run's process; `folder` is searched for runs on the same records that no account lists."""
-        accounts = cls(o, places(o.asked, o.data_dir, group.nodes, shared=group.first_here), run)
-        if accounts.places:
-            accounts._refuse_unlisted(folder)
+    def of_run(cls, o: Plan, group: Group, run: str, directory: Path) -> Accounts:
+        """Those of a run's process; run directories next to its own show whether an account lacks their runs."""
+        held = places(o.asked, o.data_dir, group.nodes, shared=group.first_here)
+        accounts = cls(o, held, run, directory=directory)
+        if held:
+            refuse_unlisted(held, o.data_dir, directory.parent)
         return accounts
 
     def reserve(self, at: str) -> list[Total]:
         """Before the first release; what was reserved by this very run counts once. Raises where it passes a cap."""
         totals = []
         for place in self.places:
-            planned = spending(self.plan, place, self.run, at, times=self.times)
-            totals.append(budget.reserve(place.account, planned, self.plan.asked.privacy.cap, place.listed()))
-            self.reserved.append(place)
+            planned = self._spending(place, at)
+            name, together = budget.reserve(place.source, planned, self.plan.asked.privacy.cap)
+            totals.append(together)
+            # The file may change while the run is under way.
+            self.reserved.append(replace(place, source=replace(place.source, name=name)))
         return totals
 
-    def _refuse_unlisted(self, folder: Path) -> None:
-        """A run directory here whose run is in no account: then the account is not what it was."""
-        runs = []  # before the accounts, which grow
-        for manifest in sorted(folder.glob("*/manifest.json")):
-            with suppress(UserError, OSError):  # not a run directory
-                runs.append((str(read_manifest(manifest.parent)["run"]), manifest.parent))
+    def refuse_copy(self) -> None:
+        """A directory to resume whose run has gone further elsewhere: what it would draw was never reserved."""
         for place in self.places:
-            listed = {s.run for s in place.known()[0]}
-            for directory in (directory for run, directory in runs if run not in listed):
-                if place.file in _files_of(directory, self.plan.data_dir):
-                    raise UserError(
-                        f"{directory} is a run on {place.file}, and {place.account} does not list it: put that file "
-                        "back as it was, or, if the run was on other records, move its directory away."
-                    )
+            here = self._spending(place, now(), self.directory)
+            listed = Account(place.source).of_run(here)
+            if listed is None or here.no_privacy is not None:
+                continue
+            original = None if listed.directory is None else Path(listed.directory)
+            if original is not None and str(original) != here.directory and _run_of(original) == self.run:
+                raise UserError(
+                    f"{self.directory} is a copy of {original}, and its run counts once; resume that one, or delete it "
+                    "and this will do."
+                )
+            if listed.settled and listed.draws > here.draws:
+                raise UserError(
+                    f"{self.directory} has fewer draws in its ledgers than its run was settled for in the account: the "
+                    "run ended elsewhere; use what it left there."
+                )
 
     def settle(self, at: str, ledgers: Path | None) -> list[Total]:
         """What the ledgers here say happened; of nodes whose ledger is elsewhere, what was planned. None: nothing."""
-        draws: dict[int, set[int]] = {}
-        if ledgers is not None and self.reserved:
-            for one in read_groups(ledgers):
-                written = {event.draw for event in one.events}
-                draws |= dict.fromkeys(one.nodes, written)
-
-        def happened(i: int, event: Event) -> bool:
-            node = 0 if self.plan.pool is not None else i
-            return ledgers is not None and (node not in draws or event.draw in draws[node])
-
         return [
-            budget.settle(
-                place.account,
-                spending(self.plan, place, self.run, at, times=self.times, happened=happened),
-                place.listed(),
-            )
+            budget.settle(place.source, self._spending(place, at, ledgers, settled=True))
             for place in self.reserved
         ]
 
+    def _spending(
+        self, place: Place, at: str, ledgers: Path | None = None, *, settled: bool = False
+    ) -> Spending:
+        happened = _written(ledgers, self.plan) if settled or ledgers else None
+        return spending(
+            self.plan, place, self.run, at, times=self.times, happened=happened, directory=self.directory
+        )
 
-def _files_of(directory: Path, data_dir: Path | None) -> list[Path]:
+
+def _written(ledgers: Path | None, o: Plan) -> Callable[[int, Event], bool]:
+    draws: dict[int, set[int]] = {}
+    for one in read_groups(ledgers) if ledgers is not None else ():
+        written = {event.draw for event in one.events}
+        draws |= dict.fromkeys(one.nodes, written)
+
+    def happened(i: int, event: Event) -> bool:
+        node = 0 if o.pool is not None else i
+        return ledgers is not None and (node not in draws or event.draw in draws[node])
+
+    return happened
+
+
+def refuse_unlisted(held: Sequence[Place], data_dir: Path | None, folder: Path) -> None:
+    """Refuse where a run directory in this folder was on the same records and their account does not list it."""
+    # Before the accounts, which grow.
+    directories = [manifest.parent for manifest in sorted(folder.glob("*/manifest.json"))]
+    runs = {directory: run for directory in directories if (run := _run_of(directory)) is not None}
+    for place in held:
+        listed = {one.run for one in Account(place.source).spendings}
+        for directory in (directory for directory, run in runs.items() if run not in listed):
+            if any(place.source.is_of(other) for other in _sources_of(directory, data_dir)):
+                raise UserError(
+                    f"{directory} is a run on {place.source.file}, and no account of them in {place.source.folder} "
+                    "lists it: put the account back as it was, name its folder (data.accounts), or, if the run was on "
+                    "other people's records, move its directory away."
+                )
+
+
+def _run_of(directory: Path) -> str | None:
+    try:
+        return str(read_manifest(directory)["run"])
+    except (UserError, OSError):  # not a run directory
+        return None
+
+
+def _sources_of(directory: Path, data_dir: Path | None) -> list[Source]:
     """The records of a run, where they are the user's own and still there."""
     try:
         config = stored(directory / "config.toml")
-        return [place.file for place in places(config, data_dir, range(config.nodes))]
+        return [place.source for place in places(config, data_dir, range(config.nodes))]
     except (UserError, OSError):  # of another version, or half written
         return []
 
@@ -226,49 +249,81 @@ def worst(totals: Sequence[Total], cap: float | None = None) -> dict[str, Any] |
 
 @dataclass(frozen=True)
 class Prospect:
-    """The account of one file, with what runs would add to it."""
+    """An account, with what runs would add to it."""
 
-    account: Path
-    before: Total
-    together: Total
+    account: Account
+    planned: Sequence[Spending]
     cap: float | None  # of the runs
-    owners: float | None  # the account's own
+
+    @cached_property
+    def before(self) -> Total:
+        return total(self.account.spendings)
+
+    @cached_property
+    def together(self) -> Total:
+        return total([*self.account.spendings, *self.planned])
+
+    def refuse_above_cap(self) -> None:
+        budget.refuse_above(self.account, self.planned, self.together, self.before, self.cap)
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            **asdict(self.together),
+            "account": self.name,
+            "account_note": self.note,
+            "cap": min((cap for cap in (self.cap, self.account.cap) if cap is not None), default=None),
+            "epsilon_before": self.before.epsilon,
+            "runs_before": self.before.runs,
+        }
+
+    @property
+    def name(self) -> str | None:
+        """A new account that was given none gets one when a run begins."""
+        return self.account.source.name if self.account.is_new else self.account.name
+
+    @property
+    def note(self) -> str | None:
+        account = self.account
+        if account.is_new:
+            return (
+                f"new: {account.source.folder} has none of these records; if their people have an account, give its "
+                "name as privacy.account"
+            )
+        if not account.lists_content:
+            return (
+                "no run so far was on records with exactly this content; it counts them as the same people's"
+            )
+        return None
 
 
 def prospects(
     wanted: Sequence[tuple[Plan, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
 ) -> list[Prospect]:
-    """Of every file of records: what was spent, and with these runs, each so many times. Writes nothing."""
-    files: dict[Path, tuple[Place, list[Spending]]] = {}
+    """Of every account: what was spent, and with these runs, each so many times. Writes nothing."""
+    found: dict[tuple[Path, str], tuple[Account, list[Spending]]] = {}
     for k, (o, times) in enumerate(wanted):
-        for place in places(o.asked, data_dir, range(o.asked.nodes) if nodes is None else nodes):
-            _, planned = files.setdefault(place.file, (place, []))
+        held = places(o.asked, data_dir, range(o.asked.nodes) if nodes is None else nodes)
+        refuse_unlisted(held, data_dir, RUNS)
+        for place in held:
+            account = Account(place.source)
+            # A new account without a name is that of the content.
+            key = place.source.folder, place.source.digest if account.is_new else account.name
+            _, planned = found.setdefault(key, (account, []))
             if times:
                 planned.append(spending(o, place, f"planned {k}", "now", times=times))
     cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
-    known = [(place, *place.known(), planned) for place, planned in files.values()]
-    return [
-        Prospect(place.account, total(spent), total([*spent, *planned]), cap, owners)
-        for place, spent, owners, planned in known
-    ]
+    return [Prospect(account, planned, cap) for account, planned in found.values()]
 
 
 def preview(
     wanted: Sequence[tuple[Plan, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
 ) -> dict[str, Any] | None:
-    """The figures of the records on which most would be spent; None where no account is kept."""
+    """The figures of the account to which most would be charged; None where none is kept."""
     most = max(prospects(wanted, data_dir, nodes), key=lambda one: one.together.epsilon, default=None)
-    if most is None:
-        return None
-    return {
-        **asdict(most.together),
-        "cap": min((cap for cap in (most.cap, most.owners) if cap is not None), default=None),
-        "epsilon_before": most.before.epsilon,
-        "runs_before": most.before.runs,
-    }
+    return None if most is None else most.figures()
 
 
 def refuse_above_cap(wanted: Sequence[tuple[Plan, int]], data_dir: Path | None) -> None:
     """All of these runs, before the first of them begins."""
     for one in prospects(wanted, data_dir):
-        budget.refuse_above(one.account, one.together, one.before, one.cap, one.owners)
+        one.refuse_above_cap()

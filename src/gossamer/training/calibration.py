@@ -278,7 +278,8 @@ def _check_float32_range(config: RunConfig, base: PrivacyPlan, factor: float) ->
             f"privacy.clip.kind = {privacy.clip.kind!r} has a bound of {extreme:.3g} in one of its draws, which "
             f"float32 cannot keep to; stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them."
         )
-    noise = extremes(_Noise(factor, base.shape, bound, base.draws_before), base.draws)
+    # Draws ahead of the first round are on the clip of that one.
+    noise = extremes(lambda k: factor * base.shape(k) * bound(max(k - base.draws_before, 0)), base.draws)
     if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
         scale = noise.least if noise.least < LEAST_NOISE else noise.largest
         raise UserError(
@@ -287,40 +288,18 @@ def _check_float32_range(config: RunConfig, base: PrivacyPlan, factor: float) ->
         )
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """σ_k C_k."""
-
-    factor: float
-    shape: Schedule
-    bound: Schedule
-    before: int  # draws ahead of the first round, on the clip of that one
-
-    def __call__(self, k: int) -> float:
-        return self.factor * self.shape(k) * self.bound(max(k - self.before, 0))
-
-
 def _proven_factor(base: PrivacyPlan, node: NodePlan, epsilon: float, runs: int) -> float:
     """`runs`: so many such runs together are to meet ε; those of other nodes with the same record are no different."""
     quick = base.priced(replace(node, factor=1.0))
+    target = calibrate.Target(epsilon=epsilon, delta=node.delta, adjacency=base.adjacency)
     if quick is not None:
         sampling, shapes, _ = quick
-        return float(
-            calibrate.common_factor(
-                shapes * runs,
-                sampling=sampling,
-                rate=node.rate,
-                adjacency=base.adjacency,
-                epsilon=epsilon,
-                delta=node.delta,
-            )
-        )
+        return calibrate.common_factor(shapes * runs, target, sampling=sampling, rate=node.rate)
 
     def events(factor: float) -> list[Event]:
         return of_several_runs([[*base.events(replace(node, factor=factor)), *base.after]] * runs)
 
-    scale = calibrate.least_scale(events, adjacency=base.adjacency, epsilon=epsilon, delta=node.delta)
-    return float(scale)
+    return calibrate.least_scale(events, target)
 
 
 def _end(base: PrivacyPlan, node: NodePlan) -> float:
@@ -340,15 +319,9 @@ def _allowance(base: PrivacyPlan, node: NodePlan, epsilon: float) -> int:
     quick = base.priced(node) if sound and base.copies == 1 else None
     if quick is not None:
         sampling, multipliers, lots = quick
-        paid = calibrate.affordable(
-            multipliers,
-            sampling=sampling,
-            rate=node.rate,
-            adjacency=base.adjacency,
-            epsilon=epsilon,
-            delta=node.delta,
-        )
-        return min(int(paid) * lots, base.draws)
+        target = calibrate.Target(epsilon=epsilon, delta=node.delta, adjacency=base.adjacency)
+        paid = calibrate.affordable(multipliers, target, sampling=sampling, rate=node.rate)
+        return min(paid * lots, base.draws)
 
     def exceeds(draws: int) -> bool:
         spent = base.proven(replace(node, allowance=draws)) if sound else base.claimed(node, draws)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from gossamer.config.layers import stored
 from gossamer.errors import UserError
-from gossamer.results.certificate import epsilon_text, of_its_own, site_of
+from gossamer.results.certificate import epsilon_text, of_its_own, relation, site_of
 from gossamer.results.pages import certificate_page
 from gossamer.results.rundir import RunDirectory, read_object
 from gossamer.results.signatures import (
@@ -17,7 +19,7 @@ from gossamer.results.signatures import (
     SIGNATURES,
     check_signatures,
     read_certificate,
-    read_private,
+    read_private_key,
     read_public,
     signed,
 )
@@ -58,12 +60,15 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
             "the certificate alone was looked at: only its run directory shows whether the ledgers agree"
         ]
     with malformed_as_user_error(file):
-        return [_headline(certificate), *lines, *_signers(file, certificate, wanted), *_unsigned(certificate)]
+        lines = [_headline(certificate), *lines, *_signers(file, certificate, wanted)]
+        if certificate.get("epsilon_audited") is not None or certificate.get("audit"):  # put in after the end
+            lines.append("the audited figure is signed by nobody: run the audit again")
+        return lines
 
 
 def sign(run: Path, key: Path, name: str) -> list[str]:
     """Put an organisation's signature under the certificate of a run that verifies; what is there now, in sentences."""
-    private = read_private(key)
+    private = read_private_key(key, Ed25519PrivateKey)
     if not run.is_dir():
         raise UserError(f"{run} is not a run directory; name one that `gossamer run` made.")
     verify(run)
@@ -93,8 +98,7 @@ def _headline(c: Mapping[str, Any]) -> str:
         else "nothing is proven"
     ) + (f" for {site}" if site else "")
     stamp = f"{c['stamp']}; " if c["stamp"] else ""
-    terms = f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; observer: {c['observer']}"
-    line = f"run {c['run']}, issued on {day(c['issued'])}: {stamp}{what} ({terms})"
+    line = f"run {c['run']}, issued on {day(c['issued'])}: {stamp}{what} ({relation(c)})"
     return "".join(
         letter if letter.isprintable() else "�" for letter in line
     )  # of a file that anybody may have made
@@ -120,12 +124,6 @@ def _signers(file: Path, certificate: Mapping[str, Any], wanted: str | None) -> 
     if signatures and wanted is None:
         lines.append("whose keys these are must be known from elsewhere; compare with --public-key")
     return lines
-
-
-def _unsigned(certificate: Mapping[str, Any]) -> list[str]:
-    """What was put in after the run's end, and nobody signs."""
-    audited = certificate.get("epsilon_audited") is not None or certificate.get("audit")
-    return ["the audited figure is signed by nobody: run the audit again"] if audited else []
 
 
 def check_network(run: Path) -> str | None:

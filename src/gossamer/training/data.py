@@ -78,11 +78,7 @@ def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
                 raise UserError(
                     f"loss.kind = {loss.kind!r} needs {loss.targets}, and a target of {where} is none."
                 )
-    return _public_hold_out(config, dataset)
-
-
-def _public_hold_out(config: RunConfig, dataset: Dataset) -> Dataset:
-    """How many rows are shared is private as the rows are: the sentence does not say."""
+    # How many rows are shared is as private as the rows are.
     if dataset.test_shares_rows and is_private(config) and config.mode == "sound":
         raise UserError(
             "data.test holds training records, so it is not public and no ε covers figures on it; take them out of one "
@@ -94,7 +90,9 @@ def _public_hold_out(config: RunConfig, dataset: Dataset) -> Dataset:
 def key_of(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> str:
     """What the loaded records depend on, and whether this run may have them at all."""
     data = config.data
-    options = {k: v for k, v in datasets.options(data).items() if k not in ("partition", "records", "budget")}
+    options = {
+        k: v for k, v in datasets.options(data).items() if k not in ("partition", "records", "accounts")
+    }
     hosted, files = None, []
     if isinstance(data, OwnFile):  # a file that changed meanwhile is read again
         held = range(config.nodes) if nodes is None else nodes

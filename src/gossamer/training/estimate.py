@@ -14,7 +14,7 @@ from torch import nn
 
 from gossamer.algorithms.base import Algorithm
 from gossamer.config.schema import RunConfig
-from gossamer.data.arrays import free_memory, in_words, is_mapped, resident
+from gossamer.data.arrays import format_bytes, free_memory, is_mapped, resident
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.memory import Footprint, footprint
@@ -114,8 +114,9 @@ def refuse_beyond_machine(needs: Estimate) -> None:
     if needs.total > free + resident():
         most = max(needs.memory, key=lambda part: needs.memory[part])
         raise UserError(
-            f"{most} would take about {in_words(needs.memory[most])} of memory, the run {in_words(needs.total)}, "
-            f"and this machine has {in_words(free)} free; make it smaller, or use --force to try."
+            f"{most} would take about {format_bytes(needs.memory[most])} of memory, the run "
+            f"{format_bytes(needs.total)}, and this machine has {format_bytes(free)} free; make it smaller, "
+            "or use --force to try."
         )
     if needs.seconds > MOST_SECONDS:
         raise UserError(
@@ -145,11 +146,11 @@ def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.
     if module is not None:
         return Size(ParameterStack(module).dim, footprint(module, shape, own=True))
     with torch.device("meta"):
-        model: nn.Module = config.model.make(shape, outputs)
+        model: nn.Module = config.adapted(config.model.make(shape, outputs))
     count = ParameterStack(model).dim
     if count <= SMALL:  # without values the first forward of a process takes two seconds
         with torch.random.fork_rng(devices=[]):
-            model = config.model.make(shape, outputs)
+            model = config.adapted(config.model.make(shape, outputs))
     return Size(count, footprint(model, shape))
 
 

@@ -36,7 +36,7 @@ from gossamer.training.plan import Plan
 
 
 def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Node → header, bound to the manifest of the run, which names its key and its first files."""
+    """Ledger headers by node, bound to the run's manifest with its public key and the digests of its first files."""
     o = parts.plan
     common = {
         "run": manifest["run"],
@@ -96,9 +96,9 @@ def read_own_manifest(path: Path, o: Plan) -> dict[str, Any]:
 
 
 def records_mark(parts: Parts, key: RunKey) -> str | None:
-    """By what a resumed run recognises its private records; None where they are public, or not all are here.
+    """Keyed digest of private records, to recognise them on resuming; None if they are public, or not all are here.
 
-    Other records would be another run: a hold-out of today may hold what was trained on before, and no ε covers it.
+    With other records, the hold-out may contain what was trained on before, and no ε covers figures on it.
     """
     o, digest_of_records = parts.plan, parts.dataset.provenance.get("sha256")
     if not o.config.data.own or digest_of_records is None or len(parts.nodes) != o.config.nodes:
@@ -124,6 +124,7 @@ def describe(parts: Parts, run: str) -> Description:
         level=getattr(o.task, "level", None),
         model={"kind": "own"} if o.own_module else model,
         own_module=o.own_module,
+        lora=o.config.lora,
         centre=isinstance(o.module, Centred),
         parameters=tuple(
             Parameter(name=name, shape=size) for name, size in zip(o.stack.names, o.stack.shapes, strict=True)
@@ -144,7 +145,7 @@ def _outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
 
 
 def layout_of(stack: ParameterStack, state: Any) -> dict[str, Any]:
-    """How a checkpoint is to be read, for its header."""
+    """Description of a checkpoint's tensors, for its header."""
     divided = "x / w" if hasattr(state, "w") else "what the method makes of these tensors"
     return {
         "parameters": [[name, list(shape)] for name, shape in zip(stack.names, stack.shapes, strict=True)],
@@ -154,7 +155,7 @@ def layout_of(stack: ParameterStack, state: Any) -> dict[str, Any]:
 
 
 def nodes_here(group: Group) -> list[int]:
-    """Those whose ledgers are on this machine."""
+    """The nodes whose ledgers are on this machine."""
     return [node for nodes in blocks_here(group) for node in nodes]
 
 
@@ -231,5 +232,5 @@ def _digest_of(content: Any) -> str:
 
 
 def digest(config: RunConfig) -> str:
-    """Of all but where the nodes live, which a resumed run may change."""
+    """Digest of the configuration without `runtime`, which a resumed run may change."""
     return _digest_of(config.model_dump(exclude={"runtime"}))

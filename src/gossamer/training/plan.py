@@ -14,7 +14,7 @@ from torch import nn
 from gossamer.algorithms import rule
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.means import FilterMean, WindowMean, grid_of
-from gossamer.algorithms.wrappers import Centre, ExactMean, Mean
+from gossamer.algorithms.wrappers import Centre, ExactMean
 from gossamer.config.baselines import effective
 from gossamer.config.checks import check
 from gossamer.config.schema import PersonUnit, RunConfig
@@ -25,7 +25,8 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
 from gossamer.methods.base import Method
 from gossamer.methods.objective import per_sample_loss, prediction_task
-from gossamer.models.layers import Centred, check_module, check_no_mixing, check_outputs
+from gossamer.models.layers import Centred, check_is_module, check_module, check_no_mixing, check_outputs
+from gossamer.models.lora import idle_parameters
 from gossamer.models.measures import Measure, cells_of, measures_of
 from gossamer.models.tasks import Task
 from gossamer.options.stage import stage
@@ -62,6 +63,7 @@ class Plan:
     privacy: PrivacyPlan
     classes: int | None
     task: Task  # what is predicted
+    measures: tuple[Measure, ...]  # what is measured on the hold-out, the first being what the run is read by
     dataset: Dataset | None  # loaded only where the plan needs it
     pool: Pool | None  # of the central baseline
     data_dir: Path | None  # where the user's files are looked for
@@ -88,6 +90,8 @@ class Plan:
         asked, config = config, effective(config)
         check(config)
         if module is not None:
+            check_is_module(module)
+            module = config.adapted(module)
             check_module(module)
         method, cache = method_of(config), cache or DataCache()
         algorithm = method.algorithm()
@@ -101,16 +105,22 @@ class Plan:
         facts = facts_of(asked, data_dir, cache, nodes)
         method.check(facts.classes)
         task = prediction_task(facts.classes, facts.several, config)
-        for measure in measures_of(config.evaluation.measures, task):  # refuses what does not fit
+        measures = tuple(measures_of(config.evaluation.measures, task))  # refuses what does not fit
+        for measure in measures:
             if config.evaluation.private is not None:
                 cells_of(measure, task, config.evaluation.bound)
         own = module is not None or config.model.kind == "own"
+        if config.data.layout is not None and not own:
+            problem = f"takes one tensor, and the records have {len(config.data.layout)} parts"
+            remedy = "give a module of your own with as many arguments"
+            raise UserError(problem, key="model.kind", value=config.model.kind, remedy=remedy)
         if not force:
             refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
         if module is None:
             module = _model(config, facts)
             if own:
                 check_module(module)
+        _refuse_idle_adapters(module, facts)
         module, algorithm = _centred(config, facts, module, algorithm)
         check_no_mixing(module)
         rates, pooled, records = rates_of(config, facts.records), None, facts.records
@@ -121,8 +131,7 @@ class Plan:
         if own or hasattr(config.loss, "per_record"):
             _try_on(vector, facts)
         if own and facts.classes and (config.loss is None or config.loss.kind == "cross-entropy"):
-            kind = torch.float32 if facts.shape else torch.int64
-            check_outputs(module, torch.zeros(1, *facts.shape, dtype=kind), facts.classes)
+            check_outputs(module, _blank(facts), facts.classes)
         plan = plan_privacy(
             config,
             records,
@@ -137,17 +146,12 @@ class Plan:
             algorithm, plan = _with_exact_means(config, algorithm, topology, plan)
         return cls(
             config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes, task,
-            facts.dataset, pooled, data_dir, cache, hosted_nodes, force, own,
+            measures, facts.dataset, pooled, data_dir, cache, hosted_nodes, force, own,
         )  # fmt: skip
 
     @property
     def loss(self) -> Any:
         return per_sample_loss(self.classes, self.config)
-
-    @property
-    def measures(self) -> list[Measure]:
-        """What is measured on the hold-out, the first being what the run is read by."""
-        return measures_of(self.config.evaluation.measures, self.task)
 
     @property
     def preprocessing(self) -> tuple[Step, ...]:
@@ -208,17 +212,30 @@ def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
 def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return config.model.make(facts.shape, facts.outputs)
+        return config.adapted(config.model.make(facts.shape, facts.outputs))
+
+
+def _blank(facts: DataFacts) -> torch.Tensor:
+    """A record of zeros; one without a shape is a place in a table."""
+    return torch.zeros(1, *facts.shape, dtype=torch.float32 if facts.shape else torch.int64)
+
+
+def _refuse_idle_adapters(module: nn.Module, facts: DataFacts) -> None:
+    """An adapter that the outputs do not depend on would be trained on noise alone."""
+    for name in idle_parameters(module, _blank(facts)):
+        raise UserError(
+            f"the adapter's parameter {name} takes no part in the outputs, so it would learn nothing but noise; leave "
+            "its layer out of lora's targets, or call the layer itself where the module reads its weight."
+        )
 
 
 def _try_on(vector: Any, facts: DataFacts) -> None:
     """A user's own module or loss is refused here, before anything is written, if it cannot keep records apart."""
     if not hasattr(vector, "try_on"):
         return
-    kind = torch.float32 if facts.shape else torch.int64  # a record without a shape is a place in a table
     label = () if facts.several is None else (facts.several,)
     targets = torch.zeros(1, 1, *label, dtype=torch.int64 if facts.classes else torch.float32)
-    vector.try_on(torch.zeros(1, 1, *facts.shape, dtype=kind), targets)
+    vector.try_on(_blank(facts)[None], targets)
 
 
 def _centred(
@@ -263,9 +280,11 @@ def _with_exact_means(
     config: RunConfig, algorithm: Algorithm, topology: Topology, plan: PrivacyPlan
 ) -> tuple[Algorithm, PrivacyPlan]:
     """The algorithm on common means, and the plan with a line about them."""
-    mean: Mean
+    mean: FilterMean | WindowMean
     if isinstance(topology.rounds, Relabelled):
-        mean = WindowMean(topology.rounds.windows, grid_of(_least_deviation(config, plan), config.nodes))
+        noised = deviations_of(config, plan)
+        least = float(noised[noised > 0].min(initial=math.inf)) if (noised > 0).any() else 0.0
+        mean = WindowMean(topology.rounds.windows, grid_of(least, config.nodes))
         equal = "all nodes hold the same model to the last bit"
     else:
         mean = FilterMean(filter_of(topology))
@@ -273,12 +292,6 @@ def _with_exact_means(
     times = "1 exchange" if mean.exchanges == 1 else f"{mean.exchanges} exchanges"
     note = f"Every gradient is the exact mean over all nodes, by {times}; {equal}."
     return ExactMean(algorithm, mean), replace(plan, notes=(*plan.notes, note))
-
-
-def _least_deviation(config: RunConfig, plan: PrivacyPlan) -> float:
-    """Of the noise on a node's gradient, over all nodes and draws that have some; 0 where there is none."""
-    deviations = deviations_of(config, plan)
-    return float(deviations[deviations > 0].min(initial=math.inf)) if (deviations > 0).any() else 0.0
 
 
 def notes_of(config: RunConfig, method: Method) -> list[str]:

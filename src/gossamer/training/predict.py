@@ -126,6 +126,9 @@ def _from_table(kind: str, file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any
 
 def _from_npz(file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any] | None, list[str]]:
     raw = load_npz(file)
+    if inputs.parts is not None and "x" not in raw:
+        parts = {str(part.name): raw[str(part.name)] for part in inputs.parts if str(part.name) in raw}
+        return inputs.records(parts), raw.get("y"), [name for name in raw if name not in (*parts, "y")]
     x = next((name for name in ("x", "x_test") if name in raw), None)
     if x is None:
         raise UserError(f"{file.name} has no array x or x_test; it has {listed(list(raw))}.")
@@ -163,7 +166,7 @@ def _truth(models: Models, y: NDArray[Any], file: Path) -> NDArray[Any]:
 def _is_public(run: LoadedRun, file: Path, node: Node, name: str, figure: float) -> bool:
     """Only the hold-out that the run itself declared is known to be: by its name, and the figure that it gave then."""
     declared = getattr(run.config.data, "test", None)
-    if declared is None or Path(declared).expanduser().resolve() != file.resolve():
+    if not isinstance(declared, str) or Path(declared).expanduser().resolve() != file.resolve():
         return False
     row = run.metrics[-1] if run.metrics else {}
     values = row.get(f"{name}_by_node", [])

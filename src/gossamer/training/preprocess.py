@@ -70,15 +70,15 @@ class Step(Protocol):
         ...
 
     def compute(self, source: Source, dataset: Dataset, released: Released) -> Values:
-        """What is computed from the release and stored with the run, by name."""
+        """Compute from the release what is stored with the run, by name."""
         ...
 
     def check(self, source: Source, dataset: Dataset, values: Values) -> bool:
-        """Does this have the names and shapes of what `compute` gives?"""
+        """Whether the values have the names and shapes that `compute` gives."""
         ...
 
     def apply(self, source: Source, dataset: Dataset, values: Values) -> Dataset:
-        """The records with it."""
+        """Apply the values to the records."""
         ...
 
 
@@ -133,7 +133,7 @@ class Components:
 EDGES = dyadic_edges(levels=20, steps=16)
 FINEST = min(b - a for a, b in pairwise(EDGES))
 TAIL = 0.05  # on each side: the spread is that of the 90% between
-SURE = 2.0  # deviations of its noise, below which a share or a variance says nothing
+NOTICEABLE = 2.0  # standard deviations of noise: a share or a variance below may be noise alone
 
 
 class _Standardise:
@@ -163,9 +163,9 @@ class _Standardise:
             middle=tuple(values["middle"].double().tolist()),
             spread=tuple(values["spread"].double().tolist()),
         )
-        made = standardised(dataset, standard)
+        scaled = standardised(dataset, standard)
         # Private components come next, of columns as they are now.
-        return made if source.private_components else source.finished(made)
+        return scaled if source.private_components else source.finished(scaled)
 
 
 class ByMoments(_Standardise):
@@ -197,30 +197,25 @@ class ByQuantiles(_Standardise):
         histogram = Histogram(columns, EDGES)
         # The noise of half of the bins together; a tail that is hidden by it is not looked for.
         unsure = released.noise * math.sqrt(len(columns.places) * histogram.bins / 2)
-        tail = max(TAIL, SURE * unsure)
-        if tail > 0.4:  # nothing is seen: the declared range is all that is known
-            return self._in_units(columns, *_as_declared(len(columns.places)))
+        tail = max(TAIL, NOTICEABLE * unsure)
+        if tail > 0.4:  # all is noise: the declared range is all that is known
+            half = torch.full((len(columns.places),), 0.5, dtype=torch.float64)
+            return self._in_units(columns, half, half)
         shares, noise = histogram.read(released.mean), released.noise * math.sqrt(len(columns.places))
-        at = quantiles(_believed(shares, noise), EDGES, (tail, 0.5, 1 - tail))
+        at = quantiles(_without_noise_bins(shares, noise), EDGES, (tail, 0.5, 1 - tail))
         spread = (at[:, 2] - at[:, 0]) / (2 * float(ndtri(1 - tail)))
         # Nearly all in the finest bin, as with a rare yes among many noes: the range is the better measure then.
         middle, wide = at[:, 1], spread > 2 * FINEST
         return self._in_units(columns, middle, torch.where(wide, spread, 1.0))
 
 
-def _believed(shares: Tensor, noise: float) -> Tensor:
+def _without_noise_bins(shares: Tensor, noise: float) -> Tensor:
     """Without bins that noise alone may have filled: most are empty, and one far out would stretch the column.
 
     Where that leaves less than half of a column, as of one that is spread over many bins, all of them count.
     """
-    clear = torch.where(shares > SURE * noise, shares, 0.0)
+    clear = torch.where(shares > NOTICEABLE * noise, shares, 0.0)
     return torch.where(clear.sum(1, keepdim=True) > 0.5, clear, shares)
-
-
-def _as_declared(width: int) -> tuple[Tensor, Tensor]:
-    """The range as [−1, 1]."""
-    halves = torch.full((width,), 0.5, dtype=torch.float64)
-    return halves, halves
 
 
 def steps_of(source: Source) -> tuple[Step, ...]:
@@ -277,13 +272,11 @@ def paid_event(
 
 
 def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory) -> Parts:
-    """The parts with records and loss as the models take them; these very parts where there is nothing to do."""
+    """The parts with preprocessed records and loss weights; the same object if there is no step."""
     data = parts.plan.config.data
     for place, step in enumerate(steps_of(data)):
         path = directory.path / file_of(step)
-        if _stored_everywhere(
-            path, group
-        ):  # a run that goes on: what was released once is not released again
+        if _stored_everywhere(path, group):  # a resumed run: nothing is released twice
             values = _read(path)
         else:
             released = _released(parts, group, book, step, place)
@@ -298,7 +291,7 @@ def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory
 
 
 def file_of(step: Step) -> str:
-    """Released, like a model; it is stored with the run, and a new row gets from model.json what is in it."""
+    """The name of the file with what was released; model.json has the same for new rows."""
     return f"{step.name}.safetensors"
 
 
@@ -319,7 +312,7 @@ def _with(parts: Parts, step: Step, values: Values) -> Parts:
 
 
 def _weighted(o: Plan, weights: tuple[float, ...]) -> Plan:
-    """As if they had been declared, which after the release they might be. What was asked for stays as it was."""
+    """The plan as if these weights had been declared; `asked` stays as it was."""
     data = replace(o.config.data, class_weights=list(weights))
     config = o.config.model_copy(update={"data": data})
     return replace(o, config=config, method=method_of(config))

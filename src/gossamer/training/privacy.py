@@ -12,20 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.accounting.alternatives import Sharing, Spent, by_observer, group_epsilons, sharing
+from gossamer.accounting.alternatives import Sharing, Spent, by_observer, finite, group_epsilons, sharing
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.observers import EVERYONE, ONE_RECORD, RECORD, Observer, Unit
 from gossamer.accounting.profiles import TradeOff
 from gossamer.accounting.proven import Proven, curve, profile, proven
-from gossamer.accounting.releases import Event, collate, on_several_nodes
+from gossamer.accounting.releases import Event, Release, collate, on_several_nodes
+from gossamer.kernels.rounding import excess
 from gossamer.mechanism.clipping import Schedule
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.sampling import SamplingKind
 from gossamer.methods.claims import ClaimRule, Draws
 
-DRAWN = 0.05  # of ε: how close bounds come that are only drawn
+DRAWN = 0.05  # relative tolerance of figures for charts
 NO_CLAIM = Claim(None, "no paper claims an ε for this mechanism", ())
-UNPRICED = Proven(math.inf, None, 0.0, "", "it was not priced", "")
+UNPRICED = Proven(math.inf, "", because="it was not priced")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class NodePlan:
 
     @property
     def spends(self) -> tuple[Any, ...]:
-        """Nodes in which this is the same write the same events."""
+        """Key of equal nodes: those with the same key write the same events."""
         return self.before, self.factor, self.rate, self.allowance, self.end
 
     @property
@@ -184,6 +185,17 @@ class PrivacyPlan:
     def proven(self, node: NodePlan) -> Proven:
         return proven(self.planned(node), node.delta, self.adjacency, observer=self.observer)
 
+    def without_rounding(self) -> tuple[float, float] | None:
+        """What of the clip the noise also covers, as a share, and the worst node's ε if sums were exact.
+
+        None where nothing is proven, or where sums are not of clipped records.
+        """
+        node = self.worst
+        if not self.enforced or self.protects.kind != RECORD or not math.isfinite(node.proven.epsilon):
+            return None
+        share = excess(max(each.lot for each in self.nodes))
+        return share, self.proven(replace(node, factor=node.factor * (1 + share))).epsilon
+
     def against(self, observer: Observer) -> PrivacyPlan:
         """The same noise, with the proven figures for another observer than was planned for."""
         other = replace(self, observer=observer)
@@ -212,12 +224,12 @@ class PrivacyPlan:
         if not self.noise.gaussian or node.before or self.after:
             return None
         # Of the releases as they will be written: of correlated noise less counts than is added.
-        multipliers = [event.release.noise_multiplier for event in self.events(node)]
+        multipliers = [release.noise_multiplier for release in self._releases(node)]
         priced = self.sampling.priced(multipliers, node.rate)
         return priced if priced is None or self.clipped is None else ("fixed-size", *priced[1:])
 
     def planned(self, node: NodePlan) -> list[Event]:
-        """What all nodes that hold a copy of a record will write, on sensitivity 1; they do the same."""
+        """Planned events of all nodes that hold a copy of a record, on sensitivity 1; these nodes do the same."""
         key = (node.spends, self.run, self.enforced, self.adjacency, self.clipped, self.after, self.copies)
         if not self.last_events or self.last_events[0][0] != key:
             events = [*self.events(node), *self.after]
@@ -227,28 +239,28 @@ class PrivacyPlan:
         return self.last_events[0][1]
 
     def events(self, node: NodePlan) -> list[Event]:
-        """Preprocessing and the draws of one node, on sensitivity 1: only the ratio matters to an accountant."""
+        """Preprocessing and the draws of one node."""
+        return [*node.before, *(Event(k, release) for k, release in enumerate(self._releases(node)))]
+
+    def _releases(self, node: NodePlan) -> list[Release]:
+        """Of the draws of one node, on sensitivity 1: only the ratio matters to an accountant."""
         sensitivity = 1.0 if self.enforced else math.inf
         release, shape, sampling, rate = self.noise.release, self.shape, self.sampling, node.rate
-        return [*node.before] + [
-            Event(
-                draw=k,
-                release=release(
-                    node.factor * shape(k),
-                    sensitivity,
-                    self.run.dimension,
-                    Participation(
-                        sampling.drawn_as,
-                        rate,
-                        self.adjacency,
-                        sampling.pass_of(k, rate),
-                        sampling.lot_number_of(k, rate),
-                        self.clipped,
-                    ),
-                    node.end,
-                ),
+        draws = range(node.allowance)
+        parts = [
+            Participation(
+                sampling.drawn_as,
+                rate,
+                self.adjacency,
+                sampling.pass_of(k, rate),
+                sampling.lot_number_of(k, rate),
+                self.clipped,
             )
-            for k in range(node.allowance)
+            for k in draws
+        ]
+        return [
+            release(node.factor * shape(k), sensitivity, self.run.dimension, part, node.end)
+            for k, part in zip(draws, parts, strict=True)
         ]
 
     def by_group(self) -> dict[int, float]:
@@ -282,7 +294,3 @@ class PrivacyPlan:
                 kinds[key] = Spent(history, node.delta, self.adjacency, node.proven.epsilon)
         spent = [kinds[node.spends, node.delta] for node in self.nodes]
         return sharing(release for one in kinds.values() for release, _ in one.history), spent
-
-
-def finite(value: float) -> float | None:
-    return None if math.isinf(value) else value

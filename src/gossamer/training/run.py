@@ -13,6 +13,7 @@ twice.
 from __future__ import annotations
 
 import copy
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -24,9 +25,11 @@ from typing import Any
 
 import torch
 
+from gossamer.accounting.alternatives import finite
 from gossamer.accounting.ledger import LedgerBook, ledger_paths
 from gossamer.accounting.recompute import recompute
 from gossamer.config.schema import RunConfig
+from gossamer.data.arrays import listed
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
 from gossamer.results import checkpoint
@@ -38,9 +41,9 @@ from gossamer.results.certificate import (
     SEEDED,
     STATED_ELSEWHERE,
     certificate_of,
+    of_groups,
     planned_facts,
 )
-from gossamer.results.charts import planned_epsilon_plot
 from gossamer.results.notebook import outcome_html, outcome_text
 from gossamer.results.pages import certificate_page
 from gossamer.results.rundir import (
@@ -75,7 +78,8 @@ from gossamer.training.manifest import (
 )
 from gossamer.training.plan import Plan
 from gossamer.training.preprocess import bytes_of_preprocessing, preprocessed
-from gossamer.training.privacy import finite
+
+logger = logging.getLogger("gossamer")
 
 OnMetrics = Callable[[dict[str, Any]], None]
 OnRound = Callable[[int], None]
@@ -146,7 +150,7 @@ class Run:
         # Where a host keeps its files is not shared: of a run without --out only the last part of its name is.
         name, identity = group.join([(free_path(o.config.name).name, secrets.token_hex(8))])[0]
         path = out or free_path(o.config.name).with_name(name)
-        accounts: Accounts = agreed(group, lambda: Accounts.of_run(o, group, identity, path.parent))
+        accounts: Accounts = agreed(group, lambda: Accounts.of_run(o, group, identity, path))
         directory, lock = RunDirectory(path), RunLock(path, group.nodes, whole=group.first_here)
         here, book = blocks_here(group), None
         try:
@@ -187,7 +191,7 @@ class Run:
         """
         o, group = parts.plan, group or Alone(parts.plan.config.nodes)
         require_same_everywhere(parts, group)
-        if not o.seeded and not o.method.resumable:
+        if not o.method.resumable and (o.method.keeps_local_models or not o.seeded):
             raise UserError(
                 f"--resume {path} cannot continue algorithm.kind = {o.config.algorithm.kind!r} with "
                 f"privacy.sampling.kind = {o.config.privacy.sampling.kind!r}: its secret state (the lots of the pass, "
@@ -228,7 +232,8 @@ class Run:
                 )
                 opened.callback(book.close)
                 key = _own_key(parts, path, manifest) if group.first_here else None
-                accounts = Accounts.of_run(o, group, identity, path.parent)
+                accounts = Accounts.of_run(o, group, identity, path)
+                accounts.refuse_copy()
                 return saved, book, key, accounts
 
             saved, book, key, accounts = agreed(group, reopened)
@@ -369,10 +374,18 @@ class Run:
         config, directory = self.plan.config, self.directory
         self.book.close()
         models, points = self._write_models(average)
+        self._report_unchanged(points)
         certificate = issue_certificate(self, config.rounds if rounds is None else rounds, sign)
         row = directory.last_metrics()
         result = result_of(config, certificate, row, seconds=self.elapsed, run_dir=str(directory.path))
         return Outcome(result, certificate, directory.path, points, models)
+
+    def _report_unchanged(self, points: torch.Tensor) -> None:
+        """Name what is trained and is still as it was: an adapter that learned nothing would not show otherwise."""
+        views = self.plan.stack.views((points != self.parts.x0.to(points)).to(torch.uint8))
+        names = [name for name, moved in views.items() if not bool(moved.any())]
+        if names:
+            logger.warning("these parameters did not change in training: %s", listed(names))
 
     def _write_models(self, average: bool) -> tuple[Models, torch.Tensor]:
         """(ready to use, (m, d) the models of the nodes hosted here), after they are written.
@@ -439,14 +452,13 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
     try:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
-        directory.write_text("epsilon.svg", planned_epsilon_plot(o.privacy, o.config.rounds).svg())
         notes = [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
         directory.write_json(PLAN, planned_facts(o, notes))
         key = RunKey.create(directory.path)
         manifest = manifest | {"key": key.public}
         if (mark := records_mark(parts, key)) is not None:
             manifest["records_mark"] = mark
-        first = ("config.toml", "topology.json", "epsilon.svg", PLAN)
+        first = ("config.toml", "topology.json", PLAN)
         manifest["files"] = {name: digest_of(directory.path / name) for name in first}
         directory.write_json("manifest.json", manifest)
     except OSError as error:
@@ -533,6 +545,7 @@ def issue_certificate(run: Run, rounds: int, sign: Sign) -> dict[str, Any]:
             "issued": now(),
             "rounds": rounds,
             "versions": versions(),
+            "epsilon_by_group": of_groups(o.privacy),
             # Over all runs on the same records of the user's own; None for public ones.
             "budget": budget,
             "network": _network(o, None if elsewhere["elsewhere"] else directory.path),

@@ -155,7 +155,7 @@ def _shared(noise: NoiseKind) -> Covariance:
 
 
 def _alone(events: Sequence[Event]) -> tuple[Event, ...]:
-    """Each with its node's own noise: what the others add is in the covariance."""
+    """The events with their node's own noise; what other nodes add is in the covariance."""
     return tuple(replace(event, release=event.release.alone) for event in events)
 
 

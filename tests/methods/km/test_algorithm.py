@@ -17,7 +17,7 @@ from gossamer.algorithms.base import Exponential
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Stretches
 from gossamer.methods.km.algorithm import KM, check_relaxation
-from gossamer.methods.km.operators import OPERATORS, composed
+from gossamer.methods.km.operators import OPERATORS
 from gossamer.methods.km.proximal import L1, Box, Nothing, SquaredL2
 from gossamer.methods.km.proximal import ElasticNet as ElasticNetPenalty
 from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile
@@ -232,7 +232,7 @@ def test_an_operator_that_asks_twice_is_paid_twice() -> None:
             self.inner = OPERATORS["forward"](step)
 
         def __call__(self, x: Tensor, grad: Any) -> Tensor:
-            return composed(self.inner, self.inner)(x, grad)
+            return self.inner(self.inner(x, grad), grad)
 
     OPERATORS["twice"] = Twice
     try:

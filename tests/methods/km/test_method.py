@@ -167,9 +167,6 @@ class MeanOfTheLot:
     def value(self, t: Tensor, y: Tensor) -> Tensor:
         return 0.5 * (t - y).square()
 
-    def slope(self, t: Tensor, y: Tensor) -> Tensor:
-        return t - y
-
     def implicit_slope(self, t: Tensor, y: Tensor, c: Tensor) -> Tensor:
         return (t - y.mean(1, keepdim=True)) / (1 + c)
 

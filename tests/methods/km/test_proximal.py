@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.linear_problems import penalty_value
 
 from gossamer.errors import UserError
 from gossamer.methods.km.proximal import L1, Box, SquaredL2, penalties, shrink
@@ -20,11 +21,11 @@ def test_a_proximal_map_minimises_what_it_should(penalty: Any) -> None:
     x = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
     grid = torch.linspace(-3, 3, 60_001, dtype=torch.float64)[:, None]
     for point in x:
-        costs = 0.8 * penalty.value(grid) + 0.5 * (grid - point).square().sum(-1)
+        costs = 0.8 * penalty_value(penalty, grid) + 0.5 * (grid - point).square().sum(-1)
         assert float(penalty(point, 0.8)) == pytest.approx(float(grid[costs.argmin()]), abs=2e-4)
 
 
-def test_maps_are_firmly_nonexpansive_and_values_are_of_each_point() -> None:
+def test_maps_are_firmly_nonexpansive() -> None:
     """‖P x − P z‖² ≤ ⟨P x − P z, x − z⟩ for every registered penalty."""
     options: dict[str, dict[str, float]] = {
         "none": {}, "l1": {"weight": 0.3}, "l2": {"weight": 0.3}, "elastic-net": {"weight": 0.3, "l2": 0.7},
@@ -36,8 +37,6 @@ def test_maps_are_firmly_nonexpansive_and_values_are_of_each_point() -> None:
         penalty = penalties.parse({"kind": kind, **given})
         apart = penalty(x, 0.6) - penalty(z, 0.6)
         assert bool((apart.square().sum(1) <= (apart * (x - z)).sum(1) + 1e-12).all())
-        assert penalty.value(x).shape == (50,)
-        assert bool((penalty.value(penalty(x, 0.6)) <= penalty.value(x)).all())
 
 
 def test_shrinking_is_towards_zero_and_not_beyond() -> None:

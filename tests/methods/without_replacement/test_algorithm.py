@@ -10,8 +10,7 @@ from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
-from gossamer.methods.without_replacement.controllers import Always, Coin, DeepQ, PassEnd, Threshold
-from gossamer.methods.without_replacement.local_models import Observation
+from gossamer.methods.without_replacement.controllers import Observation
 from gossamer.methods.without_replacement.token import Token, TokenExchange
 from gossamer.runtime.group import Alone
 
@@ -27,7 +26,7 @@ class Private:
 
     def open(self, t: int, lr: float) -> Observation:
         self.log.append(("open", t, lr))
-        return Observation(torch.zeros(NODES, CLASSES, 1), None, self.closing)
+        return Observation(torch.zeros(NODES, CLASSES, 1), None, self.closing, range(NODES), NODES)
 
     def may_write(self) -> Tensor:
         return self.may
@@ -95,15 +94,16 @@ def test_a_node_without_budget_does_not_write() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "looks"),
+    ("name", "looks"),
     [
-        ("global", Always, False), ("local", Always, False), ("pass-end", PassEnd, False), ("probability", Coin, False),
-        ("deep-q", DeepQ, True), ("loss-threshold", Threshold, True),
+        ("global", False), ("local", False), ("pass-end", False), ("probability", False),
+        ("deep-q", True), ("loss-threshold", True),
     ],
 )  # fmt: skip
-def test_controllers_by_name(name: str, kind: type[Any], looks: bool) -> None:
-    algorithm = made(controller=name)
-    assert isinstance(algorithm.make_controller(), kind)
+def test_every_controller_chooses_for_each_node_and_class(name: str, looks: bool) -> None:
+    algorithm, private = made(controller=name), Private([False] * 3, [True] * 3)
+    chosen = algorithm.make_controller()(private.open(0, 0.1), 0)
+    assert (chosen.shape, chosen.dtype) == ((NODES, CLASSES), torch.bool)
     assert algorithm.looks == looks
 
 

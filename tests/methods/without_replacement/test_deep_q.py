@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gossamer.methods.without_replacement.controllers import ADAM, BATCH, DeepQ, Learners, Network
-from gossamer.methods.without_replacement.local_models import Observation
+from gossamer.methods.without_replacement.controllers import (
+    ADAM,
+    BATCH,
+    DeepQ,
+    Learners,
+    Network,
+    Observation,
+)
 
-CLOSING = torch.zeros(1, dtype=torch.bool)  # no learner looks at it
+
+def seen(state: torch.Tensor, reward: torch.Tensor | None) -> Observation:
+    nodes = len(state)
+    return Observation(state, reward, torch.zeros(nodes, dtype=torch.bool), range(nodes), nodes)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.5])
@@ -20,7 +29,7 @@ def test_deep_q_finds_the_better_action(discount: float) -> None:
     reward, late = None, []
     for t in range(400):
         state = torch.randn(4, 5, 3, generator=generator)
-        chosen = learner.choose(Observation(state, reward, CLOSING), t)
+        chosen = learner(seen(state, reward), t)
         # A tenth of a loss apart, with as much noise.
         noise = 0.1 * torch.randn(4, 5, generator=generator)
         reward = -0.3 + 0.1 * (chosen.long() == better) + noise
@@ -36,7 +45,7 @@ def test_deep_q_finds_an_action_that_depends_on_the_state() -> None:
     for t in range(800):
         state = torch.randn(3, 3, 2, generator=generator)
         best = (state[..., 0] > 0).long()
-        chosen = learner.choose(Observation(state, reward, CLOSING), t)
+        chosen = learner(seen(state, reward), t)
         reward = -0.3 + 0.1 * (chosen.long() == best)
         if t >= 600:
             late.append((chosen.long() == best).float())
@@ -51,7 +60,7 @@ def test_discount_looks_ahead() -> None:
         learner = DeepQ(discount=discount, target_every=10, anneal=500, seed=3)
         reward, paid, late = None, torch.zeros(1, 40), []
         for t in range(1500):
-            chosen = learner.choose(Observation(paid[..., None], reward, CLOSING), t).float()
+            chosen = learner(seen(paid[..., None], reward), t).float()
             reward = 0.1 * paid - 0.03 * chosen
             paid = chosen
             if t >= 1200:
@@ -63,7 +72,7 @@ def test_discount_looks_ahead() -> None:
 
 def test_slopes_are_those_of_autograd_and_the_step_is_adams() -> None:
     random = torch.Generator().manual_seed(2)
-    learners = Learners(3, 4, discount=0.7, target_every=100, random=random)
+    learners = Learners(3, 4, discount=0.7, target_every=100, random=random, own=slice(3), of=3)
     for _ in range(30):  # more than the memory holds: the oldest are forgotten
         learners.remember(
             torch.randn(3, 4, generator=random),
@@ -96,7 +105,8 @@ def test_learners_do_not_see_each_other() -> None:
     """The same learner in a batch of one and of five, given the same transitions, ends with the same network."""
     ends = []
     for count in (1, 5):
-        learners = Learners(count, 2, discount=0.5, target_every=3, random=torch.Generator().manual_seed(0))
+        random = torch.Generator().manual_seed(0)
+        learners = Learners(count, 2, discount=0.5, target_every=3, random=random, own=slice(count), of=count)
         for mine in (learners.network, learners.target):
             for weight in mine:
                 weight[:1] = 0.1

@@ -14,14 +14,16 @@ from tests.support.mechanism import noise_of
 from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
+from gossamer.algorithms.base import Exponential
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COUNT
 from gossamer.mechanism.reader import Records
 from gossamer.mechanism.sampling import OnePassSampler, PoissonSampler
+from gossamer.methods.without_replacement.algorithm import WithoutReplacement
+from gossamer.methods.without_replacement.controllers import Observation
 from gossamer.methods.without_replacement.local_models import (
     Blind,
     LocalModels,
-    Observation,
     RawView,
     ReleasedView,
 )
@@ -60,14 +62,15 @@ def make(
     **changes: Any,
 ) -> tuple[LocalModels, Pages]:
     size, pages = len(x) // nodes, Pages()
+    own = {
+        key: changes.pop(key) for key in ("regularisation", "radius", "average", "rounds") if key in changes
+    }
     given_: dict[str, Any] = {
+        "rule": WithoutReplacement(lr=Exponential(0.1), **{"rounds": -(-size // lot), **own}),
         "records": Records(x, y, [size] * nodes),
         "sampler": OnePassSampler([lot] * nodes, [size] * nodes),
         "classes": classes,
         "record_bound": 1.0,
-        "regularisation": 0.0,
-        "radius": None,
-        "average": True,
         "view": Blind(),
         "noise": noise_of(multiplier, nodes),
         "stream": Stream.seeded(seed),
@@ -76,7 +79,7 @@ def make(
         "lots": [float(lot)] * nodes,
         "allowance": [10**6] * nodes,
         "adjacency": "replace-one",
-        "turns": -(-size // lot),
+        "of": nodes,
         **changes,
     }
     return LocalModels(**given_), pages
@@ -304,20 +307,20 @@ def test_classes_that_write_at_different_turns_are_priced_together() -> None:
 def test_several_passes_compose_and_no_write_reaches_over_two() -> None:
     x, y = data(1, 8, 3, 2)
     stay, write = torch.zeros(1, 2, dtype=torch.bool), torch.ones(1, 2, dtype=torch.bool)
-    models, pages = make(x, y, 1, multiplier=2.0, classes=2, turns=6)
+    models, pages = make(x, y, 1, multiplier=2.0, classes=2, rounds=6)
     play(models, [stay, write] * 3, lambda t: 0.2, torch.zeros(1, 2, 3))
     assert [event.release.pass_number for event in pages.events[0]] == [0, 1, 2]
     assert proven(pages.events[0], 1e-6, "add-remove").epsilon == pytest.approx(
         gdp_epsilon(math.sqrt(3) / 2, 1e-6)
     )
-    models, _ = make(x, y, 1, multiplier=2.0, classes=2, turns=6)
+    models, _ = make(x, y, 1, multiplier=2.0, classes=2, rounds=6)
     with pytest.raises(ValueError, match="two passes"):
         play(models, [stay, stay, write], lambda t: 0.2, torch.zeros(1, 2, 3))
 
 
 def test_the_last_turn_of_a_pass_is_announced() -> None:
     x, y = data(1, 8, 3, 2)
-    models, _ = make(x, y, 1, classes=2, turns=5)
+    models, _ = make(x, y, 1, classes=2, rounds=5)
     seen = []
     for t in range(5):
         seen.append(bool(models.open(t, 0.1).closing[0]))
@@ -378,4 +381,3 @@ def test_checkpoints_hold_public_values_only() -> None:
     x, y = data(1, 16, 3, 2)
     models, _ = make(x, y, 1, classes=2)
     assert set(models.state()) == {"draws", "released_loss"}
-    assert "local" in models.private_state()

@@ -15,7 +15,7 @@ from tests.support.ledgers import histories
 from tests.support.pool import Pool
 from tests.support.tokens import token_rounds
 
-from gossamer.config.layers import resolve, stored
+from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.results import checkpoint
@@ -109,26 +109,6 @@ def test_learning_with_replacement_on_two_ranks_is_the_simulators(two_ranks: Poo
 def test_more_ranks_do_what_the_simulator_does(more: Pool, controller: str, tmp_path: Path) -> None:
     sizes = {4: [1, 3, 1, 2], 7: [1] * 7}[more.ranks]
     agree(more, sizes, tmp_path, algorithm__controller=controller)
-
-
-@pytest.mark.parametrize("controller", [pytest.param("deep-q", marks=pytest.mark.slow), "probability"])
-def test_stopped_ranks_resume_and_so_does_the_simulator(
-    two_ranks: Pool, controller: str, tmp_path: Path
-) -> None:
-    config = resolve(TOKEN, {"algorithm.controller": controller, "checkpoints.every": 4})
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    expected = alone(config, out=whole)
-    for sizes, stop_at, begun in ([2, 5], 10, settings(config)), ([2, 5], 18, None):
-        answers = two_ranks.call("gossamer_run", sizes=sizes, settings=begun, out=cut, stop_at=stop_at)
-        assert all("stopped by the test" in str(answer) for answer in answers)
-    outcome = alone(stored(cut / "config.toml"), resume=cut)
-    torch.testing.assert_close(outcome.points, expected.points, rtol=1e-4, atol=1e-5)
-    assert outcome.result["bytes_sent"] == expected.result["bytes_sent"]
-    one, two_ = (checkpoint.load(path / "checkpoints", 24, range(7)).tensors for path in (whole, cut))
-    assert set(one) == set(two_)
-    for key in one:
-        torch.testing.assert_close(two_[key], one[key], rtol=1e-4, atol=1e-5)
-    assert histories(whole) == histories(cut)
 
 
 @pytest.mark.slow

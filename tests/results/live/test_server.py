@@ -155,7 +155,7 @@ def test_a_port_in_use_and_one_that_is_none_are_a_sentence(run: Path, command: A
     assert code == 2
     assert errors.startswith(f"gossamer: --port {port} cannot be used: ")
     assert len(errors.splitlines()) == 1
-    with pytest.raises(UserError, match="--port 70000 is no port"):
+    with pytest.raises(UserError, match="--port 70000 is not a port"):
         watch(run, port=70000)
     code, _, errors = command("watch", str(run / "checkpoints"), "--no-browser")
     assert (code, len(errors.splitlines())) == (2, 1)

@@ -73,7 +73,7 @@ def test_mistakes_are_one_sentence(copy: Path, tmp_path: Path) -> None:
         report(tmp_path / "nowhere")
     mine = tmp_path / "thesis.html"
     mine.write_text("precious")
-    with pytest.raises(UserError, match=r"thesis.html exists and is no report"):
+    with pytest.raises(UserError, match=r"thesis.html exists and is not a report"):
         report(copy, out=mine)
     assert mine.read_text() == "precious"
     with pytest.raises(UserError, match="is a directory"):

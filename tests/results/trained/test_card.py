@@ -75,7 +75,6 @@ def test_names_of_columns_and_classes_are_not_obeyed() -> None:
 
 def test_how_to_load_it_fits_the_format() -> None:
     assert "InferenceSession" in markdown(made())
-    assert "torch.jit.load" in markdown(made(kind="torchscript"))
     assert ".network()" in markdown(made(kind="safetensors"))
     assert ".network(your_module)" in markdown(made(description(model={"kind": "own"}), kind="safetensors"))
 
@@ -84,5 +83,5 @@ def test_outputs_are_explained() -> None:
     assert "softmax makes probabilities" in meaning(description())
     assert "divided by their sum" in meaning(description(probabilities="sigmoid"))
     assert "above 0 is the second class" in meaning(description(probabilities="sigmoid", outputs=1))
-    assert "no probabilities" in meaning(description(probabilities=None))
+    assert "not probabilities" in meaning(description(probabilities=None))
     assert meaning(description(classes=None, labels=())) == "the predicted number"

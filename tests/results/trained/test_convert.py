@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import torch
 from safetensors.torch import load
 from tests.support.trained import trained
 
-from gossamer.results.trained.export import FILES, converted, steps_inside
+from gossamer.results.trained.export import FILES, Prepared, converted, steps_inside
 
 STEPS: dict[str, Any] = {"data.ranges": {"a": [-3.0, 3.0]}, "data.scale": "unit-ball", "data.bias": True}
 
@@ -37,12 +35,10 @@ def test_safetensors_hold_the_parameters_by_name(tmp_path: Path) -> None:
         pytest.param({"data.scale": "unit-sphere", "data.bias": "outside"}, marks=pytest.mark.slow),
     ],
 )
-def test_torchscript_takes_rows_as_they_come(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_the_steps_of_a_record_are_arithmetic_of_its_row(tmp_path: Path, changes: dict[str, Any]) -> None:
     models = trained(tmp_path, changes).models
     assert steps_inside(models.description.inputs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's of TorchScript
-        network = torch.jit.load(io.BytesIO(converted(models, "average", "torchscript")))
+    network = Prepared(models.description.inputs, models.module()).eval()
     torch.testing.assert_close(network(torch.from_numpy(rows())), models.outputs(rows()), rtol=0, atol=1e-5)
 
 
@@ -50,11 +46,8 @@ def test_torchscript_takes_rows_as_they_come(tmp_path: Path, changes: dict[str, 
 def test_steps_that_are_not_arithmetic_of_a_row_are_done_before(tmp_path: Path) -> None:
     models = trained(tmp_path, {"data.transform": [{"kind": "random-fourier", "dimensions": 4}]}).models
     assert not steps_inside(models.description.inputs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        network = torch.jit.load(io.BytesIO(converted(models, "average", "torchscript")))
     before = torch.from_numpy(models.description.inputs.prepared(rows()))
-    torch.testing.assert_close(network(before), models.outputs(rows()), rtol=0, atol=1e-5)
+    torch.testing.assert_close(models.module()(before), models.outputs(rows()), rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -70,4 +63,4 @@ def test_onnx_takes_rows_as_they_come(tmp_path: Path, changes: dict[str, Any]) -
 
 
 def test_every_format_has_a_file() -> None:
-    assert FILES == {"safetensors": "model.safetensors", "torchscript": "model.pt", "onnx": "model.onnx"}
+    assert FILES == {"safetensors": "model.safetensors", "onnx": "model.onnx"}

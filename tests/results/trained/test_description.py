@@ -109,7 +109,7 @@ def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() ->
     from gossamer.data.inputs import Inputs
 
     steps = Inputs(
-        shape=(2,), columns=("a", "b"), ranges={"a": (0.0, 1.0)}, transform=["unit-norm"], scale="unit-ball"
+        shape=(2,), columns=("a", "b"), ranges={"a": [0.0, 1.0]}, transform=["unit-norm"], scale="unit-ball"
     )
     whole = description(inputs=steps)
     refused = used = 0

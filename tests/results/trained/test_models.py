@@ -77,9 +77,9 @@ def test_no_rows_no_predictions() -> None:
             0,
             "the model of node 0 is where that node was hosted; here are those of nodes 1–2, and the average",
         ),
-        (3, "node = 3 is no node of this run: name 0 to 2, or 'average'"),
-        (-1, "is no node"),
-        ("mean", "node = 'mean' is no node"),
+        (3, "node = 3 is not a node of this run: name 0 to 2, or 'average'"),
+        (-1, "is not a node"),
+        ("mean", "node = 'mean' is not a node"),
     ],
 )
 def test_a_model_that_is_not_here_is_a_sentence(node: Any, words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
 from glob import escape, glob
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
-from gossamer.options.toml import read_toml
 
-__all__ = ["absolute_paths", "description", "names", "read"]
+__all__ = ["absolute_paths", "description", "names", "read", "read_toml"]
 
 _FOLDER = Path(__file__).parent
 
@@ -43,6 +43,20 @@ def read(name_or_path: str) -> dict[str, Any]:
     raise UserError(f"{name_or_path!r} is neither a recipe nor a .toml file{_meant(name_or_path)}")
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file of the user's or of ours; what is wrong with it is one sentence."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from None
+    except (RecursionError, ValueError):
+        raise UserError(
+            f"{path} is no configuration: it is nested too deeply or has too many digits."
+        ) from None
+
+
 def absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The same with every file that a key names relative to `folder` by its absolute path.
 
@@ -65,7 +79,7 @@ def absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     return found
 
 
-_FILES = {"data": ("path", "test", "budget"), "model": ("path",), "topology": ("matrix",)}
+_FILES = {"data": ("path", "test", "accounts"), "model": ("path",), "topology": ("matrix",)}
 
 
 def _absolute(name: str, folder: Path) -> str:

@@ -197,10 +197,6 @@ class NoisyMessages:
     def bytes_sent(self) -> int:
         return self.exchange.bytes_sent
 
-    @bytes_sent.setter
-    def bytes_sent(self, count: int) -> None:
-        self.exchange.bytes_sent = count
-
     @property
     def _part(self) -> Participation:
         return Participation("full", 1.0, self.adjacency)

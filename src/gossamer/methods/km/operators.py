@@ -12,7 +12,6 @@ operator is a class like these and a line in `OPERATORS`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -89,7 +88,7 @@ class DouglasRachford(PeacemanRachford):
     """T = ½ (I + R_f R_r): ADMM. Firmly nonexpansive for every γ."""
 
     def __call__(self, x: Tensor, grad: Grad) -> Tensor:
-        return relaxed(super().__call__, 0.5)(x, grad)
+        return x + 0.5 * (super().__call__(x, grad) - x)
 
 
 # What a configuration can name. A user's own operator joins by `OPERATORS["mine"] = Mine`.
@@ -100,18 +99,6 @@ OPERATORS: dict[str, Any] = {
     "douglas-rachford": DouglasRachford,
     "peaceman-rachford": PeacemanRachford,
 }
-
-Map = Callable[["Tensor", Grad], "Tensor"]  # (x, grad) → T(x)
-
-
-def relaxed(operator: Map, share: float) -> Map:
-    """(1 − θ) I + θ T: averaged, so that iterating it converges, for 0 < θ < 1."""
-    return lambda x, grad: x + share * (operator(x, grad) - x)
-
-
-def composed(outer: Map, inner: Map) -> Map:
-    """outer ∘ inner: nonexpansive if both are."""
-    return lambda x, grad: outer(inner(x, grad), grad)
 
 
 def reflect(penalty: Penalty, x: Tensor, step: float) -> Tensor:

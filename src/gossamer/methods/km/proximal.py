@@ -18,11 +18,7 @@ Weight = Annotated[NonNegative, Field(description="λ")]
 
 
 class Penalty(Protocol):
-    """The regulariser r: its value, and its proximal map."""
-
-    def value(self, x: Tensor) -> Tensor:
-        """r(x) of every point: (…, p) → (…)."""
-        ...
+    """The proximal map of the regulariser r."""
 
     def __call__(self, x: Tensor, step: float) -> Tensor: ...
 
@@ -42,9 +38,6 @@ penalties: Registry[Penalty] = Registry("algorithm.penalty")
 class Nothing:
     """r = 0."""
 
-    def value(self, x: Tensor) -> Tensor:
-        return x.new_zeros(x.shape[:-1])
-
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return x
 
@@ -62,9 +55,6 @@ class L1:
 
     weight: Weight
 
-    def value(self, x: Tensor) -> Tensor:
-        return self.weight * x.abs().sum(-1)
-
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return shrink(x, step * self.weight)
 
@@ -78,9 +68,6 @@ class SquaredL2:
     """r = ½λ‖x‖²: a scaling."""
 
     weight: Weight
-
-    def value(self, x: Tensor) -> Tensor:
-        return self.weight / 2 * x.square().sum(-1)
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return x / (1 + step * self.weight)
@@ -96,9 +83,6 @@ class ElasticNet:
 
     weight: Weight
     l2: Annotated[NonNegative, Field(description="μ")]
-
-    def value(self, x: Tensor) -> Tensor:
-        return self.weight * x.abs().sum(-1) + self.l2 / 2 * x.square().sum(-1)
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return shrink(x, step * self.weight) / (1 + step * self.l2)
@@ -118,10 +102,6 @@ class Box:
     def __post_init__(self) -> None:
         if not self.low <= self.high:
             raise UserError(f"penalty.low = {self.low} must not exceed penalty.high = {self.high}.")
-
-    def value(self, x: Tensor) -> Tensor:
-        outside = ((x < self.low) | (x > self.high)).any(-1)
-        return x.new_zeros(x.shape[:-1]).masked_fill(outside, float("inf"))
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return x.clamp(self.low, self.high)

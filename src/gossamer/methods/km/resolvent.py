@@ -56,9 +56,8 @@ class NodeResolvent:
     step: float  # γ
     iterations: int = 500
     _seen: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # the last lot and its ‖A‖²
-    _slopes: Tensor | None = field(
-        default=None, init=False
-    )  # where the last search ended: the next begins there
+    # Where the last search ended: the next begins there.
+    _slopes: Tensor | None = field(default=None, init=False)
 
     def __call__(
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None

@@ -8,14 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from gossamer.algorithms.base import Schedule
-from gossamer.methods.without_replacement.controllers import (
-    Always,
-    Coin,
-    Controller,
-    DeepQ,
-    PassEnd,
-    Threshold,
-)
+from gossamer.methods.without_replacement.controllers import Controller, DeepQ, above, always, coin, pass_end
 from gossamer.options.types import Count, Fraction, NonNegative, Positive
 
 LOOKING = ("deep-q", "loss-threshold")  # controllers whose choice follows what they see
@@ -77,7 +70,7 @@ class WithoutReplacement:
     def step(self, s: State, grad: Any, mix: Any, t: int) -> State:
         """`grad` is the private part (LocalModels), `mix` one round of the token."""
         observed = grad.open(t, self.lr(t))
-        wants = s.controller.choose(observed, t)
+        wants = s.controller(observed, t)
         if self.controller != "local" and t + 1 < self.rounds:
             # A pass that another follows ends with a write: else the next write would hold a record twice.
             wants = wants | observed.closing[:, None]
@@ -98,11 +91,11 @@ class WithoutReplacement:
 
     def make_controller(self) -> Controller:
         made: dict[str, Controller] = {
-            "global": Always(True),
-            "local": Always(False),
-            "pass-end": PassEnd(),
-            "probability": Coin(self.probability, self.seed),
-            "loss-threshold": Threshold(self.threshold),
+            "global": always(True),
+            "local": always(False),
+            "pass-end": pass_end,
+            "probability": coin(self.probability, self.seed),
+            "loss-threshold": above(self.threshold),
             "deep-q": DeepQ(self.discount, self.target_every, anneal=self.rounds // 2, seed=self.seed),
         }
         return made[self.controller]

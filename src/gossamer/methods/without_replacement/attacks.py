@@ -245,16 +245,13 @@ class WriteAttack:
 # --- the probe: does a record move a write by more than Lemma 4 prices? ---------------------------------------
 
 WRITE, OTHER = "its own node's write", "another node's sum"
-_FEATURES, _SMALL_LOT = (
-    4,
-    64,
-)  # a whole lot can turn against a record: the longer, the more an expansive step shows
+_FEATURES = 4
+_SMALL_LOT = 64  # a whole lot can turn against a record: the longer, the more an expansive step shows
 _FAR = 20.0  # of a model whose slopes are 1 where it is wrong
 _MOST_TURNS = 24  # of a pass that are played: its last ones
 _NODES = 2  # of a scene: the record's, and one more
-_NO_NOISE = (
-    1e-30  # of the run's noise: lost in the rounding of a model, and the same with and without the record
-)
+# Of the run's noise: lost in the rounding of a model, and the same with and without the record.
+_NO_NOISE = 1e-30
 
 Lots = Callable[[int], tuple[Tensor, Tensor]]  # so many records and their labels
 
@@ -401,10 +398,8 @@ class WriteProbe:
 
         return [
             (repeated([axis, -axis], [0, 0]), "balanced records"),  # all classes balance
-            (
-                repeated([axis, axis], [0, self._classes - 1]),
-                "records of two labels",
-            ),  # nothing pulls at zero
+            # Nothing pulls at zero.
+            (repeated([axis, axis], [0, self._classes - 1]), "records of two labels"),
             (repeated([0 * axis, 0 * axis], [0, 0]), "blank records"),
             (random, "random records"),
         ]
@@ -425,9 +420,6 @@ class WriteProbe:
             (place, float(apart[i]) / priced, allowed, float(rounding[i]))
             for i, (place, allowed) in enumerate(((WRITE, 1.0), (OTHER, 0.0)))
         ]
-
-    def slope(self, scene: WriteScene, record: Any) -> Tensor | None:
-        return None
 
     @torch.no_grad()
     def _write(self, scene: WriteScene, x: Tensor, y: Tensor, present: bool) -> tuple[Tensor, float]:

@@ -6,8 +6,8 @@ The simple ones follow a rule; deep-Q learns, one learner per node and class, al
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,62 +21,50 @@ REWARD = 200.0
 _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
 
-class Controller(Protocol):
-    def choose(self, observed: Any, t: int) -> Tensor:
-        """(m, C) bool: True writes the shared model. `observed` has `state` (m, C, k) and `reward` (m, C) or None."""
-        ...
+class Observation(NamedTuple):
+    """What a controller may look at, for every hosted node and class."""
+
+    state: Tensor  # (m, C, k)
+    reward: Tensor | None  # (m, C) of the last choice; None before the first
+    closing: Tensor  # (m,) the turn ends a pass of the node's records
+    hosted: range  # which of all nodes these m are
+    of: int  # nodes in all: draws are made for all of them, and are the same wherever a node is hosted
 
 
-def place(observed: Any) -> tuple[slice, int]:
-    """Which nodes of how many: what is drawn for all nodes is the same wherever they are hosted."""
-    hosted, of = getattr(observed, "hosted", range(0)), getattr(observed, "of", 0)
-    nodes = observed.state.shape[0]
-    return (slice(hosted.start, hosted.stop), of) if of else (slice(0, nodes), nodes)
+# (observed, turn) → (m, C) bool: True writes the shared model
+Controller = Callable[[Observation, int], Tensor]
 
 
-@dataclass(frozen=True)
-class Always:
+def always(write: bool) -> Controller:
     """Fully collaborative (`write`), or every node for itself."""
-
-    write: bool
-
-    def choose(self, observed: Any, t: int) -> Tensor:
-        return torch.full(observed.state.shape[:2], self.write)
+    return lambda observed, t: torch.full(observed.state.shape[:2], write)
 
 
-class PassEnd:
+def pass_end(observed: Observation, t: int) -> Tensor:
     """Write once a pass, at its last turn: by Lemma 4 with the noise of one step for all lots of the pass."""
-
-    def choose(self, observed: Any, t: int) -> Tensor:
-        last: Tensor = observed.closing[:, None].expand(observed.state.shape[:2])
-        return last
+    return observed.closing[:, None].expand(observed.state.shape[:2])
 
 
-@dataclass(frozen=True)
-class Coin:
+def coin(probability: float, seed: int) -> Controller:
     """Write with a fixed probability, all classes of a node together: a public coin, so the choice reveals nothing."""
 
-    probability: float
-    seed: int
+    def choose(observed: Observation, t: int) -> Tensor:
+        heads = np.random.default_rng([seed, 0xC014, t]).random(observed.of) < probability
+        own = torch.from_numpy(heads[observed.hosted.start : observed.hosted.stop])
+        return own[:, None].expand(observed.state.shape[:2])
 
-    def choose(self, observed: Any, t: int) -> Tensor:
-        nodes, classes = observed.state.shape[:2]
-        hosted, of = place(observed)
-        heads = np.random.default_rng([self.seed, 0xC014, t]).random(of) < self.probability
-        return torch.from_numpy(heads[hosted])[:, None].expand(nodes, classes)
+    return choose
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """Ask the others where the last loss observed (minus the reward) is above a threshold; the first turn writes."""
+def above(threshold: float) -> Controller:
+    """Write where the last loss observed (minus the reward) is above a threshold; the first turn writes."""
 
-    threshold: float
-
-    def choose(self, observed: Any, t: int) -> Tensor:
+    def choose(observed: Observation, t: int) -> Tensor:
         if observed.reward is None:
             return torch.ones(observed.state.shape[:2], dtype=torch.bool)
-        above: Tensor = -observed.reward > self.threshold
-        return above
+        return -observed.reward > threshold
+
+    return choose
 
 
 class Network(NamedTuple):
@@ -118,13 +106,13 @@ class Learners:
         discount: float,
         target_every: int,
         random: torch.Generator,
-        own: slice = slice(None),
-        of: int | None = None,
+        own: slice,
+        of: int,
     ):
         """`own`: which of `of` learners, hosted here or elsewhere, these are."""
 
         def xavier(rows: int, columns: int) -> Tensor:
-            uniform = torch.rand(of or count, rows, columns, generator=random)[own]
+            uniform = torch.rand(of, rows, columns, generator=random)[own]
             return (2 * uniform - 1) * math.sqrt(6 / (rows + columns))
 
         self.network = Network(
@@ -139,25 +127,6 @@ class Learners:
         self._actions = torch.zeros(count, MEMORY, dtype=torch.long)
         self._rewards = torch.zeros(count, MEMORY)
         self.seen = self.steps = 0
-
-    def tensors(self) -> dict[str, Tensor]:
-        weights = {
-            "first": self._first,
-            "second": self._second,
-            "network": self.network,
-            "target": self.target,
-        }
-        return {
-            **{f"{name}.{i}": weight for name, own in weights.items() for i, weight in enumerate(own)},
-            "before": self._before,
-            "after": self._after,
-            "taken": self._actions,
-            "rewards": self._rewards,
-        }
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        for name, value in self.tensors().items():
-            value.copy_(tensors[name])
 
     def best(self, states: Tensor) -> Tensor:
         """(N, k) → the action with the larger value."""
@@ -200,42 +169,23 @@ class DeepQ:
         self.learners: Learners | None = None
         self._taken: tuple[Tensor, Tensor] | None = None  # the last states and actions
 
-    def choose(self, observed: Any, t: int) -> Tensor:
+    def __call__(self, observed: Observation, t: int) -> Tensor:
         nodes, classes, width = observed.state.shape
         states = observed.state.reshape(-1, width).float()
-        hosted, of = place(observed)
+        hosted, of = observed.hosted, observed.of * classes
         own = slice(hosted.start * classes, hosted.stop * classes)
         if self.learners is None:
             self.learners = Learners(
-                len(states), width, **self._settings, random=self._random, own=own, of=of * classes
+                len(states), width, **self._settings, random=self._random, own=own, of=of
             )
         if self._taken is not None and observed.reward is not None:
             self.learners.remember(*self._taken, REWARD * observed.reward.reshape(-1), states)
             self.learners.learn()
-        explore = torch.rand(of * classes, generator=self._random)[own] < self.exploration(t)
-        guess = torch.randint(2, (of * classes,), generator=self._random)[own]
+        explore = torch.rand(of, generator=self._random)[own] < self.exploration(t)
+        guess = torch.randint(2, (of,), generator=self._random)[own]
         actions = torch.where(explore, guess, self.learners.best(states))
         self._taken = states, actions
         return actions.bool().reshape(nodes, classes)
-
-    def state(self, nodes: int) -> dict[str, Tensor]:
-        """For a checkpoint: every learner's tensors under the node it belongs to."""
-        if self.learners is None or self._taken is None:
-            return {"random": self._random.get_state()}
-        tensors = {**self.learners.tensors(), "states": self._taken[0], "actions": self._taken[1]}
-        by_node = {key: value.reshape(nodes, -1, *value.shape[1:]) for key, value in tensors.items()}
-        counts = {"seen": torch.tensor(self.learners.seen), "steps": torch.tensor(self.learners.steps)}
-        return {**by_node, **counts, "random": self._random.get_state()}
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        if "states" in state:
-            flat = {key: value.flatten(0, 1) for key, value in state.items() if value.ndim > 1}
-            self._taken = flat.pop("states"), flat.pop("actions")
-            count, width = self._taken[0].shape
-            self.learners = Learners(count, width, **self._settings, random=self._random)
-            self.learners.load(flat)
-            self.learners.seen, self.learners.steps = int(state["seen"]), int(state["steps"])
-        self._random.set_state(state["random"])
 
     def exploration(self, t: int) -> float:
         return max(LAST, FIRST - (FIRST - LAST) * t / self._anneal)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,19 +25,11 @@ from gossamer.mechanism.noise.base import COUNT, NOISE, Mechanism, Participation
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.reader import Book, Records
 from gossamer.mechanism.sampling import Sampler
+from gossamer.methods.without_replacement.algorithm import WithoutReplacement
+from gossamer.methods.without_replacement.controllers import Observation
 
 LOSS_RANGE = 2.0  # losses are cut off here before they are released
 TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not drowned by weights of length 20
-
-
-class Observation(NamedTuple):
-    """What a controller may look at, for every hosted node and class."""
-
-    state: Tensor  # (m, C, k)
-    reward: Tensor | None  # (m, C) of the last choice; None before the first
-    closing: Tensor  # (m,) the turn ends a pass of the node's records
-    hosted: range = range(0)  # which of all nodes these m are; range(0): they are all
-    of: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,7 @@ class ReleasedView(Blind):
 
     def state(self, models: LocalModels) -> Tensor:
         known = models.released_loss.expand(len(models.local), -1)
-        waited = models.waited / models.turns
+        waited = models.waited / models.rule.rounds
         return torch.cat([models.written / TENS, known[..., None], waited[..., None]], -1)
 
     def reward(self, models: LocalModels) -> Tensor:
@@ -93,14 +85,12 @@ class LocalModels:
     def __init__(
         self,
         *,
+        rule: WithoutReplacement,
+        view: Blind,
         records: Records,
         sampler: Sampler,
         classes: int,
         record_bound: float,
-        regularisation: float,
-        radius: float | None,
-        average: bool,
-        view: Blind,
         noise: Mechanism,
         stream: Stream,
         book: Book,
@@ -108,19 +98,15 @@ class LocalModels:
         lots: Sequence[float],
         allowance: Sequence[int],
         adjacency: str,
-        turns: int,
-        of: int | None = None,
+        of: int,
     ):
         self._records = Records(_within(records.x.flatten(1), record_bound), records.y, records.sizes)
         self._sampler, self._noise, self._stream, self._book = sampler, noise, stream, book
-        self._bound, self._decay = record_bound, regularisation
-        self._radius, self._average = radius, average
-        self._view, self._adjacency, self.nodes = view, adjacency, list(nodes)
-        self._place = range(self.nodes[0], self.nodes[-1] + 1), of or len(self.nodes)
+        self._bound, self.rule, self._view, self._adjacency = record_bound, rule, view, adjacency
+        self.nodes, self._of = list(nodes), of
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         m, d = len(self.nodes), self._records.x.shape[1]
-        self.turns = turns
         self.local = torch.zeros(m, classes, d)
         self.written = torch.zeros(m, classes, d)  # what each node last made public
         self.released_loss = torch.full((classes,), math.log(2.0))  # of the model from zero
@@ -142,20 +128,18 @@ class LocalModels:
         """Begin turn t: every node's next lot, and what its controller may see before it chooses."""
         reward = self._view.reward(self) if self._lot is not None else None
         self._turn, self._lr, self.draws = t, lr, t + 1
-        self._take(t)
+        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
+        x, y, _, _ = self._records.take(lot)
+        signs = 2.0 * torch.nn.functional.one_hot(y, self.local.shape[1]).to(x) - 1
+        self._lot = x, signs * lot.mask.to(x)[..., None]
         before, self._passes = self._passes, self._sampler.passes(t)
         self._stale |= self._changes(before, self._passes)[:, None] & (self._window > 0)
         if self._view.raw:
             raw = [raw_decision(math.inf, self._participation(i)) for i in range(len(self.nodes))]
             own = zip(self.nodes, raw, strict=True)
             self._book.write([((node,), Event(draw=t, release=release)) for node, release in own])
-        return Observation(self._view.state(self), reward, self._closing(), *self._place)
-
-    def _take(self, t: int) -> None:
-        lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
-        x, y, _, _ = self._records.take(lot)
-        signs = 2.0 * torch.nn.functional.one_hot(y, self.local.shape[1]).to(x) - 1
-        self._lot = x, signs * lot.mask.to(x)[..., None]
+        hosted = range(self.nodes[0], self.nodes[-1] + 1)
+        return Observation(self._view.state(self), reward, self._closing(), hosted, self._of)
 
     def may_write(self) -> Tensor:
         """(m,) whose budget pays for this turn."""
@@ -210,8 +194,10 @@ class LocalModels:
         x, signs = self._opened()
         x, signs = x[i], signs[i]
         margins = signs * (x @ public.mT)
-        slope = self._decay * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
-        start = (public + self.local[i]) / 2 if self._average else public
+        slope = (
+            self.rule.regularisation * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
+        )
+        start = (public + self.local[i]) / 2 if self.rule.average else public
         new = self._project(self._noised(NOISE, i, start - self._lr * slope, self._scales[i]))
         if self._view.loss_share:
             self._release_loss(i, margins, signs, chosen)
@@ -247,20 +233,6 @@ class LocalModels:
         """For a checkpoint, which may leave the node: public values only."""
         return {"draws": torch.tensor(self.draws), "released_loss": self.released_loss}
 
-    def private_state(self) -> dict[str, Tensor]:
-        """What a node must keep for itself to resume after a stop."""
-        own = self.local, self.written, self.waited, self._window, self._stale
-        return dict(zip(("local", "written", "waited", "window", "stale"), own, strict=True))
-
-    def restore(self, public: dict[str, Tensor], private: dict[str, Tensor]) -> None:
-        """Go on where both were taken, in the middle of the same pass: the lots must be those of the same stream."""
-        self.draws, self.released_loss = int(public["draws"]), public["released_loss"]
-        self.local, self.written, self.waited = private["local"], private["written"], private["waited"]
-        self._window, self._stale = private["window"], private["stale"]
-        if self.draws:
-            self._take(self.draws - 1)
-            self._passes = self._sampler.passes(self.draws - 1)
-
     def _release_loss(self, i: int, margins: Tensor, signs: Tensor, chosen: Tensor) -> None:
         """Mean loss of the fetched model on the lot, each record's cut to [0, 2] and counted from the middle."""
         losses = torch.nn.functional.softplus(-margins).clamp_max(LOSS_RANGE) - LOSS_RANGE / 2
@@ -286,7 +258,7 @@ class LocalModels:
     def _slope(self, points: Tensor, x: Tensor, signs: Tensor) -> Tensor:
         """∇ of the mean logistic loss over the lot plus λ/2 ‖w‖², (m, C, d); padding has sign 0 and no weight."""
         pull = torch.sigmoid(-signs * (x @ points.mT)) * signs
-        return self._decay * points - (pull.mT @ x) / self._lots.to(x)[:, None, None]
+        return self.rule.regularisation * points - (pull.mT @ x) / self._lots.to(x)[:, None, None]
 
     @staticmethod
     def _losses(points: Tensor, x: Tensor, signs: Tensor) -> Tensor:
@@ -295,10 +267,10 @@ class LocalModels:
 
     def _project(self, points: Tensor) -> Tensor:
         """Π: each class's weights back into the ball of radius R; non-expansive, and free after noise."""
-        if self._radius is None:
+        if self.rule.radius is None:
             return points
         lengths = points.norm(dim=-1, keepdim=True).clamp_min(1e-30)
-        inside: Tensor = points * (self._radius / lengths).clamp_max(1.0)
+        inside: Tensor = points * (self.rule.radius / lengths).clamp_max(1.0)
         return inside
 
     def _participation(self, i: int) -> Participation:

@@ -16,7 +16,7 @@ from gossamer.config.checks import Row
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.reader import Book
-from gossamer.methods.base import Method, fitting, named
+from gossamer.methods.base import Method
 from gossamer.methods.claims import ClaimRule
 from gossamer.methods.without_replacement import lemma4
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
@@ -78,23 +78,20 @@ class SharedModel(Method):
         if algorithm.looks:
             view = RawView() if algorithm.observes == "raw" else ReleasedView(algorithm.loss_share)
         return LocalModels(
+            rule=algorithm,
+            view=view,
             records=parts.records,
             sampler=parts.sampler,
             classes=parts.plan.classes or 1,
             record_bound=self.config.privacy.clip.record_bound,
-            regularisation=algorithm.regularisation,
-            radius=algorithm.radius,
-            average=algorithm.average,
-            view=view,
             noise=parts.noise,
             stream=stream,
             book=book,
             nodes=parts.nodes,
-            of=self.config.nodes,
             lots=[node.lot for node in parts.plans],
             allowance=[node.allowance for node in parts.plans],
             adjacency=parts.plan.privacy.adjacency,
-            turns=self.config.rounds,
+            of=self.config.nodes,
         )
 
     def exchange(self, run: Run) -> CountingExchange:
@@ -126,21 +123,4 @@ class SharedModel(Method):
 
     @property
     def resumable(self) -> bool:
-        return False  # local models, and the lots of the pass
-
-    def checkpoint(self, state: Any, reader: Any) -> dict[str, Any]:
-        """What only its node may know is in it only where seeded noise leaves nothing to hide."""
-        tensors = super().checkpoint(state, reader)
-        if self.config.privacy.noise.source == "seeded":
-            tensors |= {f"private.{key}": value.clone() for key, value in reader.private_state().items()}
-            if hasattr(state.controller, "state"):
-                learned = state.controller.state(len(reader.nodes))
-                tensors |= {f"controller.{key}": value.clone() for key, value in learned.items()}
-        return tensors
-
-    def restore(self, state: Any, reader: Any, saved: dict[str, Any]) -> Any:
-        reader.restore(named(saved, "gradient."), named(saved, "private."))
-        if hasattr(state.controller, "restore"):
-            state.controller.restore(named(saved, "controller."))
-        public = {key: fitting(key, getattr(state, key), saved) for key in ("public", "holder", "writes")}
-        return state._replace(**public)
+        return False  # checkpoints are public, and hold neither local models nor the lots of the pass

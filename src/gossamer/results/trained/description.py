@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -19,9 +19,11 @@ from torch import nn
 from gossamer.data.inputs import Inputs
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
-from gossamer.models.layers import Centred
+from gossamer.models.layers import Centred, split_records
+from gossamer.models.lora import LoRA
 from gossamer.models.networks import models
 from gossamer.models.tasks import MultiLabel, Name, Task, task_of
+from gossamer.options.registry import Table
 from gossamer.results.rundir import read_bytes
 
 FORMAT = 1
@@ -54,6 +56,9 @@ class Description:
     centre: bool  # is a mean, the first parameter, subtracted from every record?
     parameters: tuple[Parameter, ...]
     mean: Literal["exp"] | None = None  # what makes a regression's prediction of the output; None: it is
+    lora: Annotated[LoRA, Table()] | None = (
+        None  # of adapters on the network, where the configuration asks for some
+    )
     level: float | None = None  # of the quantile that a regression predicts
     format: int = FORMAT
 
@@ -87,7 +92,7 @@ class Description:
                 "gossamer.load(RUN, module=net), or --module FILE:NAME."
             )
         if own is not None:
-            network = own if isinstance(own, Centred) else self._centred(own)
+            network = own if isinstance(own, Centred) else self._centred(self._adapted(own))
             self.check_fits(network, "the module")
             return network
         with torch.random.fork_rng(devices=[]):
@@ -101,9 +106,12 @@ class Description:
                 ) from None
 
     def _built(self) -> nn.Module:
-        return self._centred(
-            models.parse(self.model).make(self.input_shape, self.classes or self.several or 1)
-        )
+        network = models.parse(self.model).make(self.input_shape, self.classes or self.several or 1)
+        return self._centred(self._adapted(network))
+
+    def _adapted(self, network: nn.Module) -> nn.Module:
+        network = network if self.lora is None else self.lora.adapt(network, seed=0)
+        return split_records(network, self.inputs.parts)
 
     def _centred(self, network: nn.Module) -> nn.Module:
         return Centred(network, math.prod(self.input_shape)) if self.centre else network

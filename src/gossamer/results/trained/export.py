@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from gossamer.data.dataset import FAR, Standard
 from gossamer.data.inputs import Inputs
 from gossamer.errors import UserError
+from gossamer.models.lora import has_adapters, merge_lora
 from gossamer.models.tasks import MultiLabel, Regression
 from gossamer.results.certificate import site_of
 from gossamer.results.pages import environment
 from gossamer.results.trained.description import BROUGHT, Description
 from gossamer.results.trained.models import Models, Node
 
-FILES = {"safetensors": "model.safetensors", "torchscript": "model.pt", "onnx": "model.onnx"}
+FILES = {"safetensors": "model.safetensors", "onnx": "model.onnx"}
 WITHHELD = "not given: the records are private, and a digest would let others test guesses of them"
 _ROWS = 16  # random ones on which the file must agree with the network
 _MOST = torch.finfo(torch.float32).max
@@ -108,27 +109,41 @@ def converted(models: Models, node: Node | None, kind: str) -> bytes:
     if kind == "safetensors":
         from safetensors.torch import save
 
-        values = {name: value.clone().contiguous() for name, value in models.state(node).items()}
+        state = merged_state(models, node)
+        values = {name: value.clone().contiguous() for name, value in state.items()}
         return bytes(save(values, metadata={"format": "pt"}))
-    inputs, network = models.description.inputs, models.module(node)
+    inputs, network = models.description.inputs, merge_lora(models.module(node))
     whole = Prepared(inputs, network).eval() if steps_inside(inputs) else network
     rows = _random_rows(models.description)
     with _quiet_torch(), torch.no_grad():
-        content, run = (_torchscript if kind == "torchscript" else _onnx)(whole, rows)
+        content, run = _onnx(whole, rows)
         outputs = run(rows)
         due = (models.outputs(rows, node) if steps_inside(inputs) else network(rows)).numpy()
     near = _CLOSE * max(1.0, float(np.abs(due).max()))
     if outputs.shape != due.shape or not np.allclose(outputs, due, rtol=0, atol=near):
-        raise UserError(
-            f"--format {kind} does not give what the network gives on random rows; use safetensors."
-        )
+        raise UserError("--format onnx does not give what the network gives on random rows; use safetensors.")
     return content
+
+
+def merged_state(models: Models, node: Node | None) -> dict[str, Tensor]:
+    """Return all values of the network by name, adapters merged into their layers."""
+    if not has_adapters(parameter.name for parameter in models.description.parameters):
+        return models.state(node)  # for which no code of the user's is needed
+    network = merge_lora(models.module(node))
+    return {name: value.detach() for name, value in (*network.named_parameters(), *network.named_buffers())}
 
 
 def _random_rows(d: Description) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     if not d.input_shape:  # an index into a table
         return torch.zeros(_ROWS, dtype=torch.int64)
+    if d.inputs.parts is not None:  # places are 0 or 1, and a mask hides nothing
+        random: dict[str, Callable[..., Tensor]] = {
+            "float": partial(torch.randn, generator=generator),
+            "int": lambda *shape: torch.randint(2, shape, generator=generator).float(),
+            "bool": torch.ones,
+        }
+        return torch.cat([random[part.type](_ROWS, math.prod(part.shape)) for part in d.inputs.parts], 1)
     if not steps_inside(d.inputs):
         return torch.randn(_ROWS, *d.input_shape, generator=generator)
     rows = torch.randn(_ROWS, *d.inputs.shape, generator=generator)
@@ -138,20 +153,6 @@ def _random_rows(d: Description) -> Tensor:
 
 
 _Run = Callable[[Tensor], NDArray[Any]]
-
-
-def _torchscript(whole: nn.Module, rows: Tensor) -> tuple[bytes, _Run]:
-    try:
-        traced = torch.jit.trace(whole, rows[:3])  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        raise UserError(
-            f"--format torchscript cannot hold this network ({_first_line(error)}); use onnx."
-        ) from None
-    buffer = io.BytesIO()
-    torch.jit.save(traced, buffer)
-    buffer.seek(0)
-    loaded = torch.jit.load(buffer)  # type: ignore[no-untyped-call]
-    return buffer.getvalue(), lambda x: loaded(x).numpy()
 
 
 def _onnx(whole: nn.Module, rows: Tensor) -> tuple[bytes, _Run]:
@@ -185,13 +186,13 @@ def _onnx(whole: nn.Module, rows: Tensor) -> tuple[bytes, _Run]:
 
 @contextmanager
 def _quiet_torch() -> Iterator[None]:
-    """Silence torch's warnings about TorchScript and its exporter: none is about this model."""
+    """Silence the warnings of torch's exporter: none is about this model."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tracing's too: the outputs are compared
+            warnings.simplefilter("ignore")
             yield
     finally:
         logger.setLevel(level)
@@ -262,7 +263,7 @@ def meaning(d: Description) -> str:
     each = "one number per label" if several else "one number per class, in the order of the classes"
     each = each if several or d.outputs > 1 else "one number: above 0 is the second class"
     if d.probabilities is None:
-        return f"{each}; scores, which are no probabilities" + ("; above 0.5 is yes" if several else "")
+        return f"{each}; scores, not probabilities" + ("; above 0.5 is yes" if several else "")
     if d.probabilities == "softmax" and not several:
         return f"{each}; not normalised (logits): softmax makes probabilities of them, the largest is the prediction"
     rest = " of yes" if several else ", divided by their sum" if d.outputs > 1 else " of the second class"

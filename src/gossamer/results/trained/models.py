@@ -64,7 +64,7 @@ class Models:
             return self._weights.average()
         if type(node) is not int or not 0 <= node < self.description.nodes:
             last = self.description.nodes - 1
-            raise UserError(f"node = {node!r} is no node of this run: name 0 to {last}, or 'average'.")
+            raise UserError(f"node = {node!r} is not a node of this run: name 0 to {last}, or 'average'.")
         if node not in self._weights.nodes:
             raise UserError(
                 f"the model of node {node} is where that node was hosted; here are those of {_nodes(self.nodes)}"

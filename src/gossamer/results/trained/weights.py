@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class StoredWeights:
         self._run = run
         self._signed = signed_files(run)
         self.description: Description = parse(self._read(DESCRIPTION), run / DESCRIPTION)
-        self._parts: dict[str, tuple[dict[str, Any], Point]] = {}
+        self._part = cache(self._read_part)
         self._file_of = {node: name for name in sorted(self._signed) for node in self._nodes_of(name)}
 
     @property
@@ -130,12 +131,7 @@ class StoredWeights:
     def _nodes_of(self, name: str) -> range:
         return nodes_in(self._run / name, self.description.nodes)
 
-    def _part(self, name: str) -> tuple[dict[str, Any], Point]:
-        if name not in self._parts:
-            self._parts[name] = self._checked(name)
-        return self._parts[name]
-
-    def _checked(self, name: str) -> tuple[dict[str, Any], Point]:
+    def _read_part(self, name: str) -> tuple[dict[str, Any], Point]:
         from safetensors import SafetensorError
         from safetensors.torch import load
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gossamer.config.recipes import read_toml
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
-from gossamer.options.toml import read_toml
 
 _FOLDER = Path(__file__).parent
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.config.recipes import read_toml
 from gossamer.errors import UserError
-from gossamer.options.toml import read_toml
 
 
 def test_a_file_is_read_or_said_to_be_wrong(tmp_path: Path) -> None:

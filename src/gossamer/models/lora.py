@@ -1,0 +1,109 @@
+"""LoRA: low-rank adapters next to frozen layers, and their merging into plain layers.
+
+A layer W becomes W + (alpha / rank) B A with W frozen and A, B trained (Hu et al. 2021, arXiv:2106.09685). Names inside
+an adapted layer are those of peft: base_layer, lora_A, lora_B. A and B are plain layers of torch, so that their
+gradients are computed as any other layer's. One of the two starts at 0, so that the first model is the given one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from gossamer.options.registry import Table
+from gossamer.options.types import Count, Positive
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Names = list[Annotated[str, Field(min_length=1)]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoRA:
+    """Low-rank adapters on the network, which is frozen but for them."""
+
+    rank: Annotated[
+        Count, "columns of A and B; each adapted layer of (in, out) trains rank × (in + out) numbers"
+    ] = 4
+    alpha: Annotated[Positive | None, "B A is multiplied by alpha / rank; the rank if not set"] = None
+    targets: Annotated[
+        Names | None,
+        "names of layers, or their last parts: Linear, Embedding and attention, of which q_proj, k_proj, v_proj and "
+        "out_proj can be named; all Linear layers and attention projections that are not in train if not set",
+    ] = None
+    train: Annotated[Names, "names of layers that are trained whole, such as a new head"] = field(
+        default_factory=list
+    )
+
+    def adapt(self, module: nn.Module, *, seed: int) -> nn.Module:
+        """A copy of the module with adapters; everything but them and `train` is frozen."""
+        import torch
+
+        from gossamer.models import adapters
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return adapters.adapted(module, self)
+
+
+def lora(
+    module: nn.Module,
+    *,
+    rank: int = 4,
+    alpha: float | None = None,
+    targets: list[str] | None = None,
+    train: list[str] | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """Return a copy of a module with low-rank adapters, all of it frozen but them and the layers in `train`.
+
+    rank, alpha, targets, train: the keys of the table [lora]; a name means every layer whose name it is, or ends with.
+    seed: of the values that A, or B of an embedding, starts with: the same at all ranks and in a resumed run.
+
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    >>> net = lora(net, rank=4, targets=["0"], train=["2"])
+    >>> [name for name, p in net.named_parameters() if p.requires_grad]
+    ['0.lora_A.weight', '0.lora_B.weight', '2.weight', '2.bias']
+    """
+    from gossamer.models.layers import check_is_module
+    from gossamer.options.sentences import user_error
+
+    check_is_module(module)
+    given = {"rank": rank, "alpha": alpha, "targets": targets, "train": train or []}
+    try:
+        options: LoRA = TypeAdapter(Annotated[LoRA, Table()]).validate_python(given)
+    except ValidationError as error:
+        raise user_error(error, given, "lora") from None
+    return options.adapt(module, seed=seed)
+
+
+def merge_lora(module: nn.Module) -> nn.Module:
+    """Return a copy of a module with every adapter added into its layer: the layers, and names, from before `lora`."""
+    from gossamer.models.adapters import merged
+
+    return merged(module)
+
+
+def has_adapters(names: Iterable[str]) -> bool:
+    """Are parameters of these names those of adapters?"""
+    return any(".lora_" in f".{name}" for name in names)
+
+
+def idle_parameters(module: nn.Module, record: Any) -> list[str]:
+    """Names of adapters' parameters that the outputs for a record do not depend on, whatever their values."""
+    import torch
+
+    own = {name: p for name, p in module.named_parameters() if p.requires_grad and has_adapters([name])}
+    if not own:
+        return []
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            gradients = torch.autograd.grad(module(record).sum(), [*own.values()], allow_unused=True)
+    except Exception:  # a blank record may be one that the module fails on
+        return []
+    return [name for name, gradient in zip(own, gradients, strict=True) if gradient is None]

@@ -1,0 +1,183 @@
+"""Floats of a clipped sum: records do not see each other, and the sum is within what `rounding` says of the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gossamer.kernels import clipped_sum, layers, products, rounding
+from gossamer.kernels.clipped_sum import ClippedSum
+from gossamer.kernels.rounding import EXCESS, even, excess, fits, room
+from gossamer.kernels.stack import ParameterStack
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm, self.out = nn.Embedding(20, 12), nn.LayerNorm(12), nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.table(x)
+        return self.out(self.norm(h + torch.softmax(h @ h.mT / 12**0.5, -1) @ h).mean(1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.out = nn.GRU(5, 7, batch_first=True), nn.Linear(7, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.cells(x)[0][:, -1])
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
+    "softmax": (lambda: nn.Linear(33, 4), (33,), 0),
+    "relu": (lambda: nn.Sequential(nn.Linear(33, 17), nn.ReLU(), nn.Linear(17, 4)), (33,), 0),
+    "gelu": (lambda: nn.Sequential(nn.Linear(33, 17), nn.GELU(), nn.Linear(17, 4)), (33,), 0),
+    "tanh": (lambda: nn.Sequential(nn.Linear(33, 17), nn.Tanh(), nn.Linear(17, 4)), (33,), 0),
+    "dropout": (lambda: nn.Sequential(nn.Linear(33, 17), nn.Dropout(0.3), nn.Linear(17, 4)), (33,), 0),
+    "convolution": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(150, 4)
+        ),
+        (1, 12, 12),
+        0,
+    ),
+    "channels": (
+        lambda: nn.Sequential(
+            nn.Conv2d(8, 64, 3, padding=1), nn.GroupNorm(4, 64), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 4)
+        ),
+        (8, 4, 4),
+        0,
+    ),
+    "sequence": (
+        lambda: nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Flatten(), nn.Linear(120, 4)),
+        (3, 6),
+        0,
+    ),
+    "attention": (Attention, (9,), 20),
+    "recurrent": (Recurrent, (4, 5), 0),
+}
+
+
+def records(network: str, number: int, seed: int = 0) -> tuple[ClippedSum, Tensor, Tensor, Tensor]:
+    make, shape, tokens = NETWORKS[network]
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        module = make()
+    x = (
+        torch.randint(tokens, (number, *shape), generator=generator)
+        if tokens
+        else torch.randn(number, *shape, generator=generator)
+    )
+    y = torch.randint(4, (number,), generator=generator)
+    return (
+        ClippedSum(module, nn.CrossEntropyLoss(reduction="none")),
+        ParameterStack(module).flatten(module),
+        x,
+        y,
+    )
+
+
+def norms_of_lot(
+    kernel: ClippedSum, point: Tensor, x: Tensor, y: Tensor, rows: list[int], nodes: int
+) -> Tensor:
+    given = x[rows].expand(nodes, -1, *x.shape[1:]), y[rows].expand(nodes, -1)
+    everyone = torch.ones(nodes, len(rows), dtype=torch.bool)
+    return kernel(point.expand(nodes, -1).contiguous(), *given, everyone, torch.ones_like)[1]
+
+
+def to_norm_one(norms: Tensor) -> Tensor:
+    return (1 / norms.clamp_min(1e-30)).clamp_max(1e30)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("network", [name for name in NETWORKS if name != "dropout"])
+def test_what_a_record_adds_does_not_depend_on_the_lot(network: str) -> None:
+    """Its norm, to the last bit: alone, among others, in another place, in a lot that needs another piece."""
+    kernel, point, x, y = records(network, 40)
+    kernel.expect(9, varies=True)
+    alone = norms_of_lot(kernel, point, x, y, [0], 2)[0, 0]
+    for rows, place in (
+        ([0, 1, 2], 0),
+        ([*range(1, 12), 0], 11),
+        ([*range(5, 25), 0, 30], 20),
+        ([*range(40)], 0),
+    ):
+        among = norms_of_lot(kernel, point, x, y, rows, 2)[:, place]
+        assert among.tolist() == [float(alone)] * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("size", [1.0, 1e-4, 1e4])
+def test_sums_of_neighbouring_lots_differ_by_the_clip_and_the_excess(network: str, size: float) -> None:
+    """A record more, at any place, among records of the same clip: 64 of them, so that rounding could add up."""
+    kernel, point, x, y = records(network, 64)
+    if network == "dropout":
+        kernel.module.eval()
+    x = x if not x.is_floating_point() else x * size
+    kernel.expect(48, varies=True)
+
+    def lot(rows: list[int]) -> Tensor:
+        everyone = torch.ones(1, len(rows), dtype=torch.bool)
+        return kernel(point[None], x[rows][None], y[rows][None], everyone, to_norm_one)[0].double()
+
+    everybody = list(range(64))
+    for extra in (0, 31, 63):
+        moved = lot(everybody) - lot([b for b in everybody if b != extra])
+        assert float(moved.norm()) <= 1 + EXCESS
+
+
+def test_an_unusable_record_leaves_the_others_as_they_were() -> None:
+    kernel, point, x, y = records("tanh", 12)
+    kernel.expect(9, varies=True)
+    good = norms_of_lot(kernel, point, x, y, list(range(12)), 1)
+    for value in (float("nan"), float("inf"), 1e30):
+        bad = x.clone()
+        bad[4] = value
+        norms = norms_of_lot(kernel, point, bad, y, list(range(12)), 1)
+        assert norms[0, 4] == 0
+        norms[0, 4] = good[0, 4]
+        assert torch.equal(norms, good)
+
+
+@pytest.mark.parametrize("terms", [7, 60, 700])
+def test_weighted_sums_are_as_near_as_is_said(terms: int) -> None:
+    """Of unit vectors nearly all in one direction, so that partial sums, and what rounds off, are large."""
+    generator = torch.Generator().manual_seed(terms)
+    rows = torch.nn.functional.normalize(torch.randn(terms, 300, generator=generator).abs() + 1, dim=1)
+    weights = torch.rand(1, terms, generator=generator)
+    exact = (weights.double() @ rows.double())[0]
+    off = (layers.weighted_rows(weights, rows, terms)[0].double() - exact).norm()
+    assert 2 * float(off) <= excess(terms)
+    out = torch.empty(1, 300)
+    products.combined_in_double(weights.T.numpy(), rows.numpy(), out.numpy(), False)
+    assert torch.equal(out[0], exact.float())
+
+
+def test_where_float32_is_enough() -> None:
+    assert fits(9 + 320 // 8, 320)  # lots of 256, by eights
+    assert not fits(304, 304)
+    assert not fits(30, 30, cancelling=64)
+    assert [even(30, nodes) for nodes in (1, 4, 20, 32)] == [32, 32, 32, 30]
+    assert [room(1, varies=True), room(16, varies=True), room(16, varies=False)] == [4, 32, 16]
+    assert excess(256) == EXCESS
+    assert excess(60_000) == pytest.approx(4 * 2**-24 * 1.25 * 60_736)
+
+
+def test_a_module_whose_records_see_their_places_is_computed_record_by_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clipped_sum, "steady", lambda *_: False)
+    kernel, point, x, y = records("tanh", 12)
+    kernel.expect(9, varies=True)
+    steady, *_ = records("tanh", 12)
+    one = norms_of_lot(kernel, point, x, y, list(range(12)), 2)
+    assert torch.allclose(one, norms_of_lot(steady, point, x, y, list(range(12)), 2), rtol=1e-4)
+    assert torch.equal(one[:, 3], norms_of_lot(kernel, point, x, y, [3], 2)[:, 0])
+    assert rounding.room(9, varies=True) > 1
