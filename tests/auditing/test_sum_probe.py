@@ -30,7 +30,7 @@ from gossamer.auditing.sum_probe import LATER, OTHER, OWN, LotScene, SumProbe, s
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.mechanism.clipping import Normalise
+from gossamer.mechanism.clipping import NormalisedClip
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.plan import Plan
 
@@ -185,7 +185,7 @@ def test_a_gamma_without_a_floor_is_found() -> None:
         sums = HandMadeSum(module, short.plan.loss, norm=squared)
 
         def vector(points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Any, **rest: Any) -> Any:
-            return sums(points, x, y, mask, Normalise(1e-30).at(0, 1).weigh, **rest)
+            return sums(points, x, y, mask, NormalisedClip(gamma=1e-30).at(0, 1).weigh, **rest)
 
         return vector
 

@@ -21,7 +21,7 @@ from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import QuantileClip, Stretches, clips
 from gossamer.mechanism.noise import families
-from gossamer.mechanism.noise.base import ScaledNoise
+from gossamer.mechanism.noise.base import Mechanism
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.sampling import Full
 from gossamer.methods.claims import CLAIMS, Draws
@@ -231,7 +231,7 @@ def test_a_mechanism_that_forgets_to_add_its_noise_cannot_be_made() -> None:
     """It would log noise and add none."""
 
     @dataclass(frozen=True)
-    class Forgetful(ScaledNoise):
+    class Forgetful(Mechanism):
         def released(self, *what: Any) -> Any:
             return None
 

@@ -11,7 +11,7 @@ from tests.support.mechanism import private_mean
 
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.rounding import EXCESS
-from gossamer.mechanism.clipping import ClipTo, Constant, FollowedQuantile, Geometric, Normalise
+from gossamer.mechanism.clipping import ClipTo, Constant, FollowedQuantile, Geometric, NormalisedClip
 from gossamer.mechanism.reader import Records
 from gossamer.mechanism.sampling import FullSampler, Lot, PoissonSampler
 
@@ -57,7 +57,9 @@ def test_weighted_divisors_scale_the_mean_and_leave_the_quantile_alone() -> None
 @given(
     rows=st.integers(1, 6),
     scale=st.sampled_from([1e-8, 1e-2, 1.0, 1e4]),
-    clip=st.sampled_from([ClipTo(Constant(0.5)), ClipTo(Geometric(2.0, 0.25, 10)), Normalise(0.01)]),
+    clip=st.sampled_from(
+        [ClipTo(Constant(0.5)), ClipTo(Geometric(2.0, 0.25, 10)), NormalisedClip(gamma=0.01)]
+    ),
     seed=st.integers(0, 10**6),
 )
 def test_one_record_moves_the_sum_by_at_most_the_sensitivity(rows, scale, clip, seed) -> None:  # type: ignore[no-untyped-def]

@@ -16,7 +16,6 @@ from gossamer.mechanism.sampling import (
     FullSampler,
     OnePassSampler,
     PoissonSampler,
-    UnevenPoissonSampler,
 )
 
 STREAM = Stream.seeded(7)
@@ -91,14 +90,14 @@ def test_the_priced_rate_is_the_drawn_rate() -> None:
 
 def test_records_of_different_rates_are_priced_at_the_largest() -> None:
     rates, steps = [0.1, 0.4, 1.0], 2000
-    sampler = UnevenPoissonSampler(rates)
+    sampler = PoissonSampler(rates, of_records=True)
     assert list(sampler.rates) == [1.0]
     (hits,) = counts(sampler, [3], steps)
     low, high = stats.binom.ppf(1e-8, steps, rates), stats.binom.ppf(1 - 1e-8, steps, rates)
     assert ((hits >= low) & (hits <= high)).all()
     with pytest.raises(UserError, match="draws records at different rates here, which an audit cannot stack"):
         sampler.repeated(2, [3, 3])
-    assert list(UnevenPoissonSampler([0.5, 0.5]).repeated(2, [2, 2]).rates) == [0.5, 0.5]
+    assert list(PoissonSampler([0.5, 0.5], of_records=True).repeated(2, [2, 2]).rates) == [0.5, 0.5]
 
 
 def test_runs_side_by_side_draw_at_their_nodes_rate() -> None:

@@ -15,7 +15,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.sampling import UnevenPoissonSampler
+from gossamer.mechanism.sampling import PoissonSampler
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 
@@ -114,7 +114,8 @@ def test_pooled_records_are_drawn_so_that_nodes_count_alike(squares) -> None:  #
     node = parts.plan.privacy.nodes[0]
     assert (node.records, node.lot) == (60, 6.0)
     assert node.rate == 0.5  # the smallest node's records are drawn most often, and that is what is priced
-    assert isinstance(parts.sampler, UnevenPoissonSampler)
+    assert isinstance(parts.sampler, PoissonSampler)
+    assert parts.sampler.of_records
     hits = np.zeros(60)
     for step in range(4000):
         lot = parts.sampler.draw(Stream.seeded(0), [0], [60], step)

@@ -36,19 +36,19 @@ class Boasting(Gaussian):
 class Drawn(GaussianNoise):
     how: str = ""
 
-    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
         if self.how == "thin":
-            super().draw(at, sums, 0.8 * scale, bound, ready)
+            super().draw(at, sums, 0.8 * scale, ready)
         elif self.how == "one draw":
-            super().draw(at._replace(draw=0), sums, scale, bound, ready)
+            super().draw(at._replace(draw=0), sums, scale, ready)
         elif self.how == "own":
             sums += torch.randn_like(sums) * scale[:, None].to(sums)
         elif self.how == "alike":
             row = torch.zeros(1, sums.shape[1])
-            super().draw(at._replace(nodes=at.nodes[:1]), row, scale[:1], bound[:1], ready)
+            super().draw(at._replace(nodes=at.nodes[:1]), row, scale[:1], ready)
             sums += row
         elif self.how == "stops":
-            super().draw(at, sums, scale if bool((scale > 0).all()) else 0 * scale, bound, ready)
+            super().draw(at, sums, scale if bool((scale > 0).all()) else 0 * scale, ready)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +64,8 @@ class ThinLaplace(Laplace):
         made: Any = super().make(levels, ends)
 
         class Thin(type(made)):  # type: ignore[misc]
-            def draw(self, at: Any, sums: Any, scale: Any, bound: Any, ready: Any) -> None:
-                super().draw(at, sums, 0.8 * scale, bound, ready)
+            def draw(self, at: Any, sums: Any, scale: Any, ready: Any) -> None:
+                super().draw(at, sums, 0.8 * scale, ready)
 
         return Thin(made.levels, made.noise, made.ends)  # type: ignore[no-any-return]
 

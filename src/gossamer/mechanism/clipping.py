@@ -8,9 +8,10 @@ enforces it; where a paper believes in a bound instead, nothing does.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -102,9 +103,7 @@ class ClipStep:
     weigh: Weigh
     reference: Tensor  # (m,) what the noise is scaled to
     enforced: bool  # is the reference also a bound on every record's contribution?
-    unit: Tensor | None = (
-        None  # (m,) what each node's norms are measured in before `weigh`; None: plain norms
-    )
+    unit: Tensor | None = None  # (m,) what each node's norms are measured in before `weigh`, if in anything
     of_lot: bool = False  # does the reference bound the sum of the lot, and no record by itself?
 
     def sums(
@@ -130,46 +129,86 @@ class ClipStep:
         return sums, norms
 
 
-class PublicBound:
-    """What most kinds and clips share: a bound that is enforced, and that no record has a say in."""
+class Clip(ABC):
+    """The clip of a run."""
 
-    kind: ClassVar[str]
-    enforced: ClassVar[bool] = True
-    assumes: ClassVar[bool] = False
-    follows_records: ClassVar[bool] = False
-    stays: ClassVar[bool] = False
-    scale_is_public: ClassVar[bool] = True
+    scale_is_public: ClassVar[bool] = True  # can everyone compute the reference of every draw?
 
-    @property
-    def of_lot(self) -> bool:
-        return False
-
-    @property
-    def unit(self) -> float:
-        return 1.0
-
-    @property
-    def record_bound(self) -> float:
-        return math.inf
-
-    def schedule(self, draws: int) -> Schedule:
-        return Constant(1.0)
+    @abstractmethod
+    def at(self, k: int, nodes: int) -> ClipStep: ...
 
     def multiplier_left(self, multiplier: Tensor) -> Tensor:
+        """(m,) of a draw's noise multiplier, what is left for the sum after the clip's own release."""
         return multiplier
 
     def follow(self, norms: Tensor, mask: Tensor, release: Noised, lots: Tensor, active: Tensor) -> None:
-        """Nothing is followed."""
+        """Adapt to the norms of a draw by a release of its own: `release` puts noise on counts."""
+        return
 
     def state(self) -> dict[str, Tensor]:
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """There is nothing to put back."""
+        return
+
+
+class ClipKind(ABC):
+    """A clip as it is configured."""
+
+    kind: ClassVar[str]
+    enforced: ClassVar[bool] = True  # does it bound every record's contribution?
+    assumes: ClassVar[bool] = False  # is noise scaled to a bound that nothing enforces?
+    follows_records: ClassVar[bool] = False  # does its bound follow the records, by a release of its own?
+    stays: ClassVar[bool] = False  # is it the same in every draw?
+
+    @property
+    def of_lot(self) -> bool:
+        """Does it bound a lot's mean as a whole, and no record by itself?"""
+        return False
+
+    @property
+    def unit(self) -> float:
+        """The bound that stays the same over a run; 1 where there is none."""
+        return 1.0
+
+    @property
+    def record_bound(self) -> float:
+        """The largest norm a record itself can have; ∞ unless records are scaled."""
+        return math.inf
+
+    def schedule(self, draws: int) -> Schedule:
+        """C_k as a function of the draw; 1 where the clip has no sequence of its own."""
+        return Constant(1.0)
+
+    @abstractmethod
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        """The clip of a run. `lots` (m,) are the nodes' lot sizes, `largest` (m,) their largest noise multipliers."""
+
+
+clips: Registry[ClipKind] = Registry("privacy.clip")
+
+
+class PublicBound(ClipKind, Clip):
+    """A kind that is also the clip of a run: no record has a say in its bound, and there is no state."""
+
+    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
+        return self
 
 
 @dataclass(frozen=True)
-class ClipLotTo(PublicBound):
+class ClipTo(Clip):
+    """g · min(1, C_k / ‖g‖), Dyn-D2P eq. (5)."""
+
+    bound: Schedule
+
+    def at(self, k: int, nodes: int) -> ClipStep:
+        C = self.bound(k)
+        reference = torch.full((nodes,), C, dtype=torch.float64)
+        return ClipStep(lambda norms: clip_weights(norms, C), reference, enforced=True)
+
+
+@dataclass(frozen=True)
+class ClipLotTo(Clip):
     """ḡ · min(1, C_k / ‖ḡ‖) for the lot's mean ḡ, its sum over the public lot size L: the sum is clipped to L · C_k.
 
     L is the expected size and not the number drawn, which nobody may know; both would cost the same, since the price
@@ -193,66 +232,7 @@ Of = Literal["record", "lot"]
 OF = "what is scaled down: each record's vector, or the lot's mean as a whole"
 
 
-class Clip(Protocol):
-    """The clip of a run."""
-
-    @property
-    def scale_is_public(self) -> bool:
-        """Can everyone compute the reference of every draw?"""
-        ...
-
-    def at(self, k: int, nodes: int) -> ClipStep: ...
-
-    def multiplier_left(self, multiplier: Tensor) -> Tensor:
-        """(m,) of a draw's noise multiplier, what is left for the sum after the clip's own release."""
-        ...
-
-    def follow(self, norms: Tensor, mask: Tensor, release: Noised, lots: Tensor, active: Tensor) -> None:
-        """Adapt to the norms of a draw by a release of its own: `release` puts noise on counts."""
-        ...
-
-    def state(self) -> dict[str, Tensor]: ...
-
-    def restore(self, state: dict[str, Tensor]) -> None: ...
-
-
-class ClipKind(Protocol):
-    """A clip as it is configured."""
-
-    kind: ClassVar[str]
-    enforced: ClassVar[bool]  # does it bound every record's contribution?
-    assumes: ClassVar[bool]  # is noise scaled to a bound that nothing enforces?
-    follows_records: ClassVar[bool]  # does its bound follow the records, through a release of its own?
-    stays: ClassVar[bool]  # is it the same in every draw?
-
-    @property
-    def of_lot(self) -> bool:
-        """Does it bound a lot's mean as a whole, and no record by itself?"""
-        ...
-
-    @property
-    def unit(self) -> float:
-        """The bound that stays the same over a run; 1 where there is none."""
-        ...
-
-    @property
-    def record_bound(self) -> float:
-        """The largest norm a record itself can have; ∞ unless records are scaled."""
-        ...
-
-    def schedule(self, draws: int) -> Schedule:
-        """C_k as a function of the draw; 1 where the clip has no sequence of its own."""
-        ...
-
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        """The clip of a run. `lots` (m,) are the nodes' lot sizes, `largest` (m,) their largest noise multipliers."""
-        ...
-
-
-clips: Registry[ClipKind] = Registry("privacy.clip")
-
-
-class _Scheduled(PublicBound):
+class _Scheduled(ClipKind):
     """C_k for each record's vector, or for the mean of a lot."""
 
     of: Of
@@ -321,13 +301,13 @@ class NormalisedClip(PublicBound):
 
     gamma: Annotated[Size, Field(description="γ: how short a vector must be to stay short")] = 0.01
 
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        return Normalise(self.gamma)
+    def at(self, k: int, nodes: int) -> ClipStep:
+        return ClipStep(lambda norms: 1 / (norms + self.gamma), torch.ones(nodes), enforced=True)
 
 
 @clips.register("quantile")
 @dataclass(frozen=True, kw_only=True)
-class QuantileClip(PublicBound):
+class QuantileClip(ClipKind):
     """The bound follows a quantile of the norms through a noised count, out of the same budget."""
 
     start: Annotated[Size, Field(description="bound of the first draw")] = 1.0
@@ -363,8 +343,8 @@ class AssumedBound(PublicBound):
     def unit(self) -> float:
         return self.bound
 
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        return Unclipped(self.bound)
+    def at(self, k: int, nodes: int) -> ClipStep:
+        return _unclipped(nodes, self.bound)
 
 
 @clips.register("record-ball")
@@ -378,8 +358,8 @@ class RecordBall(PublicBound):
     def record_bound(self) -> float:
         return self.radius
 
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        return Unclipped()
+    def at(self, k: int, nodes: int) -> ClipStep:
+        return _unclipped(nodes)
 
 
 @clips.register("none")
@@ -390,46 +370,17 @@ class NoClip(PublicBound):
     enforced: ClassVar[bool] = False
     stays: ClassVar[bool] = True
 
-    def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
-        return Unclipped()
-
-
-@dataclass(frozen=True)
-class ClipTo(PublicBound):
-    """g · min(1, C_k / ‖g‖), Dyn-D2P eq. (5)."""
-
-    bound: Schedule
-
     def at(self, k: int, nodes: int) -> ClipStep:
-        C = self.bound(k)
-        return ClipStep(
-            lambda norms: clip_weights(norms, C), torch.full((nodes,), C, dtype=torch.float64), enforced=True
-        )
+        return _unclipped(nodes)
 
 
-@dataclass(frozen=True)
-class Normalise(PublicBound):
-    """g / (‖g‖ + γ)."""
-
-    gamma: float
-
-    def at(self, k: int, nodes: int) -> ClipStep:
-        return ClipStep(lambda norms: 1 / (norms + self.gamma), torch.ones(nodes), enforced=True)
-
-
-@dataclass(frozen=True)
-class Unclipped(PublicBound):
-    """Nothing is done to the vectors. With `believed`, noise is scaled to a bound that nothing enforces."""
-
-    believed: float | None = None
-
-    def at(self, k: int, nodes: int) -> ClipStep:
-        reference = torch.full((nodes,), math.inf if self.believed is None else self.believed)
-        return ClipStep(torch.ones_like, reference, enforced=False)
+def _unclipped(nodes: int, believed: float = math.inf) -> ClipStep:
+    """Nothing is done to the vectors; noise is scaled to a bound that nothing enforces."""
+    return ClipStep(torch.ones_like, torch.full((nodes,), believed), enforced=False)
 
 
 @dataclass
-class FollowedQuantile:
+class FollowedQuantile(Clip):
     """C follows a quantile of the norms through a noised count (Andrew et al. 2021, Algorithm 1).
 
     Of a draw with noise multiplier z, the count of norms below C, each record counted as ±½, takes its share with

@@ -1,12 +1,13 @@
-"""How records enter a draw, as a configuration names it: `privacy.sampling`. What draws is in `samplers`."""
+"""How records enter a draw: `privacy.sampling`. A kind is what a configuration names; its sampler draws the lots."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from gossamer.mechanism.noise.base import SAMPLING
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive, Share
 
+T = TypeVar("T")
+
 
 class Lot(NamedTuple):
     rows: Tensor  # (m, B) int64, a record's place among its node's records
@@ -30,134 +33,102 @@ class Lot(NamedTuple):
         return Lot(*(torch.nn.functional.pad(part, (0, missing)) for part in self))
 
 
-class Sampler(Protocol):
+class Sampler(ABC):
+    """What draws the lots of the hosted nodes, and says how they are priced."""
+
     kind: ClassVar[str]
-    varies: ClassVar[bool]  # have lots other sizes than the expected one?
+    varies: ClassVar[bool] = False  # have lots other sizes than the expected one?
+    disjoint: ClassVar[bool] = False  # are the lots of a pass disjoint, so that a record is in one of them?
 
     @property
+    @abstractmethod
     def rates(self) -> Sequence[float]:
-        """What the ledger says of each hosted node: the sampler that draws is the one that is priced."""
-        ...
+        """What the ledger says of each hosted node."""
 
-    @property
-    def disjoint(self) -> bool:
-        """Are the lots of a pass disjoint, so that a record is in one of them?"""
-        ...
-
+    @abstractmethod
     def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot: ...
+
+    @abstractmethod
+    def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
+        """For every node `times` over, with these numbers of records: an audit's many runs side by side."""
 
     def passes(self, step: int) -> list[int] | None:
         """Which pass over its records each hosted node is in; None where there are no passes."""
-        ...
-
-    def lot_numbers(self, step: int) -> list[int] | None:
-        """Which lot of its pass each hosted node is at, where being one of many lots hides a record; else None."""
-        ...
-
-    def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        """For every node `times` over, with these numbers of records: an audit's many runs side by side."""
-        ...
-
-
-class _WithoutPasses:
-    disjoint: ClassVar[bool] = False
-
-    def passes(self, step: int) -> list[int] | None:
         return None
 
     def lot_numbers(self, step: int) -> list[int] | None:
+        """Which lot of its pass each hosted node is at, where being one of many lots hides a record; else None."""
         return None
 
 
 @dataclass(frozen=True)
-class PoissonSampler(_WithoutPasses):
-    """Every record by an independent coin of probability q_i.
+class PoissonSampler(Sampler):
+    """Every record by an independent coin of probability q_i, or those of one node by coins of their own.
 
-    The threshold is rounded down to 64 bits: the true rate is at most the stated one, on the safe side.
+    The threshold is rounded down to 64 bits: the true rate is at most the stated one, on the safe side. Of records with
+    rates of their own the largest is the one that is priced: ε grows with the rate, so the figure holds for all.
     """
 
-    rates: Sequence[float]  # per hosted node
+    probabilities: Sequence[float]  # of the hosted nodes, or of the records of a single one
+    of_records: bool = False
     kind: ClassVar[str] = "poisson"
     varies: ClassVar[bool] = True
+
+    @property
+    def rates(self) -> Sequence[float]:
+        return [max(self.probabilities)] if self.of_records else self.probabilities
 
     def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         held = np.asarray(sizes)
         coins = stream.uniform_bits_rows(SAMPLING, nodes, step, int(held.max()))
-        heads = coins <= self._highest[:, None]
+        heads = coins <= self._highest
         heads &= np.arange(coins.shape[1]) < held[:, None]
         return _pad(heads.nonzero(), len(sizes))
 
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        return PoissonSampler([rate for rate in self.rates for _ in range(times)])
-
-    @cached_property
-    def _highest(self) -> NDArray[np.uint64]:
-        return _highest_words(self.rates)
-
-
-@dataclass(frozen=True)
-class UnevenPoissonSampler(_WithoutPasses):
-    """One node, every record by an independent coin of its own probability; the largest is the one that is priced.
-
-    A record's ε grows with its rate, so the figure at the largest rate holds for all.
-    """
-
-    record_rates: Sequence[float]
-    kind: ClassVar[str] = "poisson"
-    varies: ClassVar[bool] = True
-
-    @property
-    def rates(self) -> Sequence[float]:
-        return [max(self.record_rates)]
-
-    def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
-        coins = stream.uniform_bits_rows(SAMPLING, nodes, step, sizes[0])
-        return _pad((coins <= self._highest).nonzero(), 1)
-
-    def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        if len(set(self.record_rates)) > 1:
+        if self.of_records and len(set(self.probabilities)) > 1:
             raise UserError(
                 "baseline = 'central' draws records at different rates here, which an audit cannot stack; use "
                 "weighting = 'size'."
             )
-        return PoissonSampler(list(self.rates) * times)
+        return PoissonSampler(_each(self.rates, times))
 
     @cached_property
     def _highest(self) -> NDArray[np.uint64]:
-        return _highest_words(self.record_rates)
+        """A coin up to this is heads: ≤ threshold − 1, not < threshold, so that rate 1 (threshold 2⁶⁴) fits a word."""
+        known = {q: max(int(q * 2**64) - 1, 0) for q in set(self.probabilities)}
+        words = np.array([known[q] for q in self.probabilities], dtype=np.uint64)
+        return words if self.of_records else words[:, None]
 
 
 @dataclass(frozen=True)
-class FixedSizeSampler(_WithoutPasses):
+class FixedSizeSampler(Sampler):
     """A uniform subset of fixed size, without replacement."""
 
     lots: Sequence[int]  # per hosted node
     sizes: Sequence[int]  # the true J_i, which the rate depends on
     kind: ClassVar[str] = "fixed-size"
-    varies: ClassVar[bool] = False
 
-    @property
+    @cached_property
     def rates(self) -> Sequence[float]:
         return [lot / size for lot, size in zip(self.lots, self.sizes, strict=True)]
 
     def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
         if list(sizes) != list(self.sizes):
             raise ValueError(f"made for nodes of {self.sizes} records, asked to draw from {sizes}")
-        rows, columns = [], []
-        numbers = np.atleast_1d(nodes).tolist()
-        for i, (node, size, lot) in enumerate(zip(numbers, sizes, self.lots, strict=True)):
+        chosen = []
+        for node, size, lot in zip(np.atleast_1d(nodes).tolist(), sizes, self.lots, strict=True):
             # The smallest of 64-bit keys: equal keys, which would bias the subset, have probability < size² · 2⁻⁶⁵.
             keys = stream.uniform_bits(SAMPLING, node, step, size)
-            columns.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
-            rows.append(np.full(lot, i))
-        return _pad((np.concatenate(rows), np.concatenate(columns)), len(sizes))
+            chosen.append(np.sort(np.argpartition(keys, lot - 1)[:lot]))
+        return _of_each(chosen)
 
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        return FixedSizeSampler([lot for lot in self.lots for _ in range(times)], list(sizes))
+        return FixedSizeSampler(_each(self.lots, times), list(sizes))
 
 
 @dataclass(frozen=True)
-class OnePassSampler:
+class OnePassSampler(Sampler):
     """Disjoint lots: in every pass a record is in exactly one of T_i = ⌈J_i / L_i⌉ lots, which one is secret.
 
     The J_i records take J_i of T_i · L_i places by a secret permutation, and a lot is L_i places. A record more or
@@ -167,17 +138,16 @@ class OnePassSampler:
     lots: Sequence[int]  # L_i per hosted node
     declared: Sequence[int]  # J_i per hosted node
     kind: ClassVar[str] = "one-pass"
-    varies: ClassVar[bool] = False
     disjoint: ClassVar[bool] = True
     _dealt: dict[int, tuple[int, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # hosted node → (pass, record in each place, −1 where empty)
 
-    @property
+    @cached_property
     def rates(self) -> Sequence[float]:
         return [min(1.0, lot / size) for lot, size in zip(self.lots, self.declared, strict=True)]
 
-    @property
+    @cached_property
     def turns(self) -> list[int]:
         """T_i: lots in a pass."""
         return [-(-size // lot) for lot, size in zip(self.lots, self.declared, strict=True)]
@@ -185,38 +155,28 @@ class OnePassSampler:
     def passes(self, step: int) -> list[int]:
         return [step // turns for turns in self.turns]
 
-    def lot_numbers(self, step: int) -> None:
-        return None
-
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        lots, declared = ([one for one in all_ for _ in range(times)] for all_ in (self.lots, self.declared))
-        return OnePassSampler(lots, declared)
+        return OnePassSampler(_each(self.lots, times), _each(self.declared, times))
 
     def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot:
-        rows, columns = [], []
-        numbers = np.atleast_1d(nodes).tolist()
-        for i, (node, size, lot, turns) in enumerate(zip(numbers, sizes, self.lots, self.turns, strict=True)):
-            places = self._deal(stream, i, node, size, turns * lot, step // turns)
-            held = places[step % turns * lot : (step % turns + 1) * lot]
-            columns.append(held[held >= 0])
-            rows.append(np.full(len(columns[-1]), i))
-        return _pad((np.concatenate(rows), np.concatenate(columns)), len(sizes))
-
-    def _deal(
-        self, stream: Stream, i: int, node: int, size: int, places: int, number: int
-    ) -> NDArray[np.int64]:
-        if size > places:
-            raise ValueError(f"node {node} holds {size} records but declared places for {places}")
-        if self._dealt.get(i, (-1,))[0] != number:
-            order = np.argsort(stream.uniform_bits(SAMPLING, node, number, places), kind="stable")
-            dealt = np.full(places, -1, dtype=np.int64)
-            dealt[order[:size]] = np.arange(size)
-            self._dealt[i] = number, dealt
-        return self._dealt[i][1]
+        chosen = []
+        for i, (node, size) in enumerate(zip(np.atleast_1d(nodes).tolist(), sizes, strict=True)):
+            lot, turns = self.lots[i], self.turns[i]
+            number, turn = divmod(step, turns)
+            if size > turns * lot:
+                raise ValueError(f"node {node} holds {size} records but declared places for {turns * lot}")
+            if self._dealt.get(i, (-1,))[0] != number:
+                order = np.argsort(stream.uniform_bits(SAMPLING, node, number, turns * lot), kind="stable")
+                places = np.full(turns * lot, -1, dtype=np.int64)
+                places[order[:size]] = np.arange(size)
+                self._dealt[i] = number, places
+            held = self._dealt[i][1][turn * lot : (turn + 1) * lot]
+            chosen.append(held[held >= 0])
+        return _of_each(chosen)
 
 
 @dataclass(frozen=True)
-class BallsAndBinsSampler:
+class BallsAndBinsSampler(Sampler):
     """Disjoint lots: in every pass each record draws one of T_i lots by itself, uniformly, whatever the others draw.
 
     Nothing is remembered: the draws of a pass stand in the stream under its number, and every lot reads them again. A
@@ -226,10 +186,10 @@ class BallsAndBinsSampler:
 
     turns: Sequence[int]  # T_i per hosted node
     kind: ClassVar[str] = "balls-and-bins"
-    varies: ClassVar[bool] = True
     disjoint: ClassVar[bool] = True
+    varies: ClassVar[bool] = True
 
-    @property
+    @cached_property
     def rates(self) -> Sequence[float]:
         return [1 / turns for turns in self.turns]
 
@@ -247,18 +207,17 @@ class BallsAndBinsSampler:
         return _pad(chosen.nonzero(), len(sizes))
 
     def repeated(self, times: int, sizes: Sequence[int]) -> Sampler:
-        return BallsAndBinsSampler([turns for turns in self.turns for _ in range(times)])
+        return BallsAndBinsSampler(_each(self.turns, times))
 
 
 @dataclass(frozen=True)
-class FullSampler(_WithoutPasses):
+class FullSampler(Sampler):
     """All records of the node."""
 
     nodes: int
     kind: ClassVar[str] = "full"
-    varies: ClassVar[bool] = False
 
-    @property
+    @cached_property
     def rates(self) -> Sequence[float]:
         return [1.0] * self.nodes
 
@@ -270,10 +229,15 @@ class FullSampler(_WithoutPasses):
         return FullSampler(len(sizes))
 
 
-def _highest_words(rates: Sequence[float]) -> NDArray[np.uint64]:
-    """A coin up to this is heads: ≤ threshold − 1, not < threshold, so that rate 1 (threshold 2⁶⁴) fits into a word."""
-    known = {rate: max(int(rate * 2**64) - 1, 0) for rate in set(rates)}
-    return np.array([known[rate] for rate in rates], dtype=np.uint64)
+def _each(values: Sequence[T], times: int) -> list[T]:
+    """Every value `times` over."""
+    return [value for value in values for _ in range(times)]
+
+
+def _of_each(chosen: Sequence[NDArray[np.int64]]) -> Lot:
+    """The chosen records of every node → one padded row per node."""
+    rows = np.repeat(np.arange(len(chosen)), [len(own) for own in chosen])
+    return _pad((rows, np.concatenate(chosen)), len(chosen))
 
 
 def _pad(pairs: tuple[NDArray[Any], ...], nodes: int) -> Lot:
@@ -297,96 +261,82 @@ class NodeLot:
     lot: float  # L
 
 
-class SamplingKind(Protocol):
+class SamplingKind(ABC):
+    """A sampling as it is configured."""
+
     kind: ClassVar[str]
     drawn_as: ClassVar[str]  # the sampler's kind: what a release says
-    needs_true_sizes: ClassVar[bool]  # does the rate depend on the true number of records?
-    disjoint: ClassVar[bool]  # are the lots of a pass disjoint?
-    independent: ClassVar[
-        bool
-    ]  # does every record fall into lots by itself, so that they have no fixed size?
+    needs_true_sizes: ClassVar[bool] = False  # does the rate depend on the true number of records?
+    disjoint: ClassVar[bool] = False  # are the lots of a pass disjoint?
+    independent: ClassVar[bool] = False  # does every record fall into lots by itself, so that sizes vary?
 
+    @abstractmethod
     def lot_of(self, records: int, node: int) -> tuple[float, float]:
         """(q, L) of a node that declared so many records."""
-        ...
+
+    @abstractmethod
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        """`sizes` are the true numbers of records."""
 
     def pooled(self, records: int, lot: float) -> tuple[float, float]:
         """(q, L) of so many records in lots of about this size."""
-        ...
-
-    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
-        """`sizes` are the true numbers of records."""
-        ...
+        return lot / records, lot
 
     def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
         """Of one node whose records have rates of their own; None where that cannot be drawn."""
-        ...
+        return None
 
     def visits(self, rate: float, draws: int) -> float:
         """How often a record is looked at: exactly, or on average (once at least)."""
-        ...
+        return float(-(-draws // lots_in_a_pass(rate))) if self.disjoint else max(1.0, draws * rate)
 
     def pass_of(self, k: int, rate: float) -> int | None:
         """The pass over the records that draw k belongs to; None where there are no passes."""
-        ...
+        return k // lots_in_a_pass(rate) if self.disjoint else None
 
     def lot_number_of(self, k: int, rate: float) -> int | None:
         """Which lot of its pass draw k is, where being one of many lots hides a record; else None."""
-        ...
+        return None
 
     def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
         """(as which sampling, these multipliers, draws that each stands for): what an accountant is asked about.
 
         None: no such sequence costs the same, the releases have to be priced as they are.
         """
-        ...
+        return self.drawn_as, list(multipliers), 1
 
 
 samplings: Registry[SamplingKind] = Registry("privacy.sampling")
 
 
-class _Lots:
-    kind: ClassVar[str]
-    drawn_as: ClassVar[str]
-    needs_true_sizes: ClassVar[bool] = False
-    independent: ClassVar[bool] = False
+class _OfSize(SamplingKind):
+    """Lots of a number of records."""
 
-    def pooled(self, records: int, lot: float) -> tuple[float, float]:
-        return lot / records, lot
+    lot: int
 
-    def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
-        return None
-
-    def lot_number_of(self, k: int, rate: float) -> int | None:
-        return None
+    def lot_of(self, records: int, node: int) -> tuple[float, float]:
+        return _at_most_one(self.lot / records, float(self.lot), records, node)
 
 
-class _Overlapping(_Lots):
-    disjoint: ClassVar[bool] = False
+class _Subset(_OfSize):
+    """Drawn without replacement from the true number of records."""
 
-    def visits(self, rate: float, draws: int) -> float:
-        return max(1.0, draws * rate)
+    needs_true_sizes: ClassVar[bool] = True
+    drawn_as: ClassVar[str] = "fixed-size"
 
-    def pass_of(self, k: int, rate: float) -> int | None:
-        return None
-
-    def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
-        return self.drawn_as, list(multipliers), 1
-
-
-class _InPasses(_Lots):
-    disjoint: ClassVar[bool] = True
-
-    def visits(self, rate: float, draws: int) -> float:
-        return float(-(-draws // lots_in_a_pass(rate)))
-
-    def pass_of(self, k: int, rate: float) -> int | None:
-        return k // lots_in_a_pass(rate)
+    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
+        for node, size in zip(nodes, sizes, strict=True):
+            if node.records != size:
+                raise UserError(
+                    f"privacy.sampling.kind = {self.kind!r} draws a share of the true number of records, and "
+                    f"data.records = {node.records} is not that of node {node.node}; use kind = 'poisson'."
+                )
+        return FixedSizeSampler([round(node.lot) for node in nodes], list(sizes))
 
 
 @samplings.register("poisson")
 @dataclass(frozen=True, kw_only=True)
-class Poisson(_Overlapping):
+class Poisson(SamplingKind):
     """Every record by an independent coin; set the rate, or the expected lot."""
 
     rate: Annotated[
@@ -409,35 +359,25 @@ class Poisson(_Overlapping):
         return PoissonSampler([node.rate for node in nodes])
 
     def make_uneven(self, rates: Sequence[float]) -> Sampler | None:
-        return UnevenPoissonSampler(list(rates))
+        return PoissonSampler(list(rates), of_records=True)
 
 
 @samplings.register("fixed-size")
 @dataclass(frozen=True, kw_only=True)
-class FixedSize(_Overlapping):
+class FixedSize(_Subset):
     """A uniform subset of fixed size, without replacement; the true number of records becomes public."""
 
     lot: Annotated[Count, Field(description="records in a lot")]
-    needs_true_sizes: ClassVar[bool] = True
-    drawn_as: ClassVar[str] = "fixed-size"
-
-    def lot_of(self, records: int, node: int) -> tuple[float, float]:
-        return _at_most_one(float(self.lot) / records, float(self.lot), records, node)
-
-    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
-        return _fixed(nodes, sizes, "fixed-size")
 
 
 @samplings.register("one-pass")
 @dataclass(frozen=True, kw_only=True)
-class OnePass(_InPasses):
+class OnePass(_OfSize):
     """Disjoint lots: every record is in one of them in each pass over the data."""
 
     lot: Annotated[Count, Field(description="records in a lot")]
     drawn_as: ClassVar[str] = "one-pass"
-
-    def lot_of(self, records: int, node: int) -> tuple[float, float]:
-        return _at_most_one(float(self.lot) / records, float(self.lot), records, node)
+    disjoint: ClassVar[bool] = True
 
     def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
         for node, size in zip(nodes, sizes, strict=True):
@@ -457,7 +397,7 @@ class OnePass(_InPasses):
 
 @samplings.register("balls-and-bins")
 @dataclass(frozen=True, kw_only=True)
-class BallsAndBins(_InPasses):
+class BallsAndBins(SamplingKind):
     """Disjoint lots: in each pass every record draws one of them by itself; set their number, or the expected lot."""
 
     lots: Annotated[Count | None, Field(description="lots in a pass")] = None
@@ -465,6 +405,7 @@ class BallsAndBins(_InPasses):
         Positive | None, Field(description="expected lot size, at most: lots = records / lot, rounded up")
     ] = None
     drawn_as: ClassVar[str] = "balls-and-bins"
+    disjoint: ClassVar[bool] = True
     independent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -498,22 +439,15 @@ class BallsAndBins(_InPasses):
 
 @samplings.register("single")
 @dataclass(frozen=True, kw_only=True)
-class Single(_Overlapping):
+class Single(_Subset):
     """Exactly one record a draw."""
 
-    needs_true_sizes: ClassVar[bool] = True
-    drawn_as: ClassVar[str] = "fixed-size"
-
-    def lot_of(self, records: int, node: int) -> tuple[float, float]:
-        return _at_most_one(1.0 / records, 1.0, records, node)
-
-    def make(self, nodes: Sequence[NodeLot], sizes: Sequence[int]) -> Sampler:
-        return _fixed(nodes, sizes, "single")
+    lot = 1
 
 
 @samplings.register("full")
 @dataclass(frozen=True, kw_only=True)
-class Full(_Overlapping):
+class Full(SamplingKind):
     """All records of a node in every draw."""
 
     drawn_as: ClassVar[str] = "full"
@@ -544,13 +478,3 @@ def _at_most_one(rate: float, lot: float, records: int, node: int) -> tuple[floa
             f"privacy.sampling.lot = {lot:g} is more than the {records} records of node {node}; use at most {records}."
         )
     return rate, lot
-
-
-def _fixed(nodes: Sequence[NodeLot], sizes: Sequence[int], kind: str) -> Sampler:
-    for node, size in zip(nodes, sizes, strict=True):
-        if node.records != size:
-            raise UserError(
-                f"privacy.sampling.kind = {kind!r} draws a share of the true number of records, and data.records = "
-                f"{node.records} is not that of node {node.node}; use kind = 'poisson'."
-            )
-    return FixedSizeSampler([round(node.lot) for node in nodes], list(sizes))

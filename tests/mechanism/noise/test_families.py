@@ -22,7 +22,7 @@ def test_a_family_is_what_it_says_of_its_releases(name: str) -> None:
     noise = noise.among(2) if noise.cancels else noise  # of such only that says what it hides
     end = 3.0 if noise.truncated else math.inf
     release = noise.release(2.0, 0.5, 10, PART, end)
-    assert release.kind == noise.release_kind
+    assert release.kind == noise.released_as.kind
     assert release.noise_multiplier == pytest.approx(4.0 * noise.kept)
     assert getattr(release, "bound", math.inf) == pytest.approx(2.0 * end)
     assert noise.without_proof is None

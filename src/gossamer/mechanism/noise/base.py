@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -45,14 +45,7 @@ class Participation:
     @property
     def common(self) -> dict[str, Any]:
         """The fields that all releases have."""
-        return {
-            "sampling": self.sampling,
-            "rate": self.rate,
-            "adjacency": self.adjacency,
-            "pass_number": self.pass_number,
-            "lot_number": self.lot_number,
-            "clipped": self.clipped,
-        }
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -70,55 +63,41 @@ class Levels:
         return Levels(self.factor.repeat_interleave(times), self.shape)
 
 
-class Mechanism(Protocol):
-    """The noise of a run on the sums of its hosted nodes."""
+class Place(NamedTuple):
+    """Where in the secret stream a draw's noise stands."""
 
-    @property
-    def levels(self) -> Levels: ...
+    stream: Stream
+    nodes: Indices
+    draw: int
 
-    @property
-    def adds(self) -> bool:
-        """Is there noise at all?"""
-        ...
 
-    @property
-    def scale_is_public(self) -> bool:
-        """Can everyone compute its size? Not where it follows the records."""
-        ...
+@dataclass(frozen=True)
+class Mechanism(ABC):
+    """The noise of a run on the sums of its hosted nodes.
+
+    `add` and `release` from three pieces: what a multiplier is of, how a scale of noise is drawn, its release.
+    """
+
+    levels: Levels
+    adds: ClassVar[bool] = True  # is there noise at all?
+    scale_is_public: ClassVar[bool] = True  # can everyone compute its size? Not where it follows the records
+    rests: ClassVar[bool] = True  # does a node without budget add nothing?
+
+    @abstractmethod
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
+        """Add noise of this scale (m,) to the sums, in place; `ready` is what `ahead` gave, and is used up."""
+
+    @abstractmethod
+    def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
+        """The release of node i at this scale; `limit` bounds one record's contribution, ∞ if nothing does."""
 
     def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
         """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
-        ...
+        return bound
 
-    def release(
-        self,
-        i: int,
-        multiplier: float,
-        sensitivity: float,
-        dimension: int,
-        part: Participation,
-        *,
-        enforced: bool,
-    ) -> Release:
-        """What hosted node i gives out in a draw at this noise multiplier, for the ledger."""
-        ...
-
-    def apart(self, i: int) -> float | None:
-        """What else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
-        ...
-
-    def agree(
-        self, nodes: Sequence[int], join: Callable[[list[str]], list[str]], context: str, *, seeded: bool
-    ) -> Self:
-        """With what it must agree upon with the other processes before the first draw; most noises: nothing.
-
-        `join` gives everyone one public text of each node, `context` names the run and which start of it this is.
-        """
-        ...
-
-    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
-        """What can be drawn of a draw's noise before its scale is known; None if nothing."""
-        ...
+    def unit(self, bound: Tensor, sums: Tensor) -> Tensor:
+        """(m,) what a noise multiplier of 1 is."""
+        return self.sensitivity(bound, sums.shape[1])
 
     def add(
         self,
@@ -134,177 +113,12 @@ class Mechanism(Protocol):
     ) -> None:
         """Add noise of `multiplier` (m,) times the sensitivity to the sums (m, d) of the active nodes, in place.
 
-        `bound` (m,) is what no record's contribution exceeds; `ready` is what `ahead` gave, and is used up.
+        `bound` (m,) is what no record's contribution exceeds.
         """
-        ...
-
-    def repeated(self, times: int) -> Mechanism: ...
-
-
-class NoiseKind(Protocol):
-    """A noise as it is configured, before it has a size. Its density is ∝ exp(−(|z|/s)^exponent), truncated or not."""
-
-    kind: ClassVar[str]
-    release_kind: ClassVar[str]  # of its releases, as the ledger has it
-
-    @property
-    def adds(self) -> bool: ...
-
-    @property
-    def gaussian(self) -> bool:
-        """Does it compose as Gaussians do?"""
-        ...
-
-    @property
-    def truncated(self) -> bool: ...
-
-    @property
-    def bound(self) -> float | None:
-        """Where it ends in units of its scale, if that is given."""
-        ...
-
-    @property
-    def exponent(self) -> float: ...
-
-    @property
-    def scale(self) -> float:
-        """s/σ: releases state a Gaussian's standard deviation, and the scale of every other density."""
-        ...
-
-    @property
-    def cancels(self) -> bool:
-        """Does some of it cancel in the mean over nodes? Then all must add the same to what they divide."""
-        ...
-
-    @property
-    def observer(self) -> Observer:
-        """Whom its releases are planned to hold against."""
-        ...
-
-    @property
-    def all_alike(self) -> bool:
-        """Does its covariance know how many nodes are honest, and nothing else of them?"""
-        ...
-
-    @property
-    def kept(self) -> float:
-        """What a release hides a record behind, over the noise that its node adds: more than 1 if others help."""
-        ...
-
-    def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
-        """Over these nodes in units of each one's own, to who knows all that the others do; None: each its own."""
-        ...
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """What the first line of a ledger says of the noise: σ over the public step, and what its price needs."""
-        ...
-
-    @property
-    def without_proof(self) -> str | None:
-        """Why nothing can be proven about it whatever its size, in half a sentence."""
-        ...
-
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        """One release of scale `sigma` that ends at `end` times it (∞: nowhere)."""
-        ...
-
-    def among(self, nodes: int) -> NoiseKind:
-        """The same in a run of so many nodes: what noise correlated over nodes hides depends on their number."""
-        ...
-
-    def make(self, levels: Levels, ends: Floats) -> Mechanism:
-        """`ends` (m,) are where each node's noise ends, in units of its scale."""
-        ...
-
-
-families: Registry[NoiseKind] = Registry("privacy.noise.family")
-
-
-class Place(NamedTuple):
-    """Where in the secret stream a draw's noise stands."""
-
-    stream: Stream
-    nodes: Indices
-    draw: int
-
-
-class KindDefaults:
-    """A kind that adds noise of a public size, not truncated, about which something can be proven."""
-
-    adds: ClassVar[bool] = True
-    gaussian: ClassVar[bool] = False
-    truncated: ClassVar[bool] = False
-    scale: ClassVar[float] = 1.0
-    without_proof: ClassVar[str | None] = None
-    cancels: ClassVar[bool] = False
-
-    @property
-    def observer(self) -> Observer:
-        return EVERYONE
-
-    @property
-    def all_alike(self) -> bool:
-        return True
-
-    @property
-    def kept(self) -> float:
-        return 1.0
-
-    def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
-        return None
-
-    @property
-    def header(self) -> dict[str, Any]:
-        return {}
-
-    @property
-    def exponent(self) -> float:
-        return 2.0
-
-    def among(self: NoiseKind, nodes: int) -> NoiseKind:
-        return self
-
-
-@dataclass(frozen=True)
-class ScaledNoise(ABC):
-    """`add` and `release` from three pieces: what a multiplier is of, how a scale of noise is drawn, its release."""
-
-    levels: Levels
-    adds: ClassVar[bool] = True
-    scale_is_public: ClassVar[bool] = True
-
-    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
-        return bound
-
-    def unit(self, bound: Tensor, sums: Tensor) -> Tensor:
-        """(m,) what a noise multiplier of 1 is."""
-        return self.sensitivity(bound, sums.shape[1])
-
-    @abstractmethod
-    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
-        """Add noise of this scale (m,) to the sums, in place."""
-
-    @abstractmethod
-    def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
-        """The release of node i at this scale; `limit` bounds one record's contribution, ∞ if nothing does."""
-
-    def add(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        *,
-        multiplier: Tensor,
-        bound: Tensor,
-        active: Tensor,
-        ready: Tensor | None = None,
-    ) -> None:
-        scale = torch.where(active, multiplier * self.unit(bound, sums).cpu(), 0.0)
-        self.draw(Place(stream, nodes, k), sums, scale, bound, ready)
+        scale = multiplier * self.unit(bound, sums).cpu()
+        if self.rests:
+            scale = torch.where(active, scale, 0.0)
+        self.draw(Place(stream, nodes, k), sums, scale, ready)
 
     def release(
         self,
@@ -316,47 +130,116 @@ class ScaledNoise(ABC):
         *,
         enforced: bool,
     ) -> Release:
+        """What hosted node i gives out in a draw at this noise multiplier, for the ledger."""
         sigma = multiplier * sensitivity if self.scale_is_public else multiplier
         return self.released(i, sigma, sensitivity if enforced else math.inf, dimension, part)
 
     def apart(self, i: int) -> float | None:
+        """What else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
         return None
 
     def agree(
         self, nodes: Sequence[int], join: Callable[[list[str]], list[str]], context: str, *, seeded: bool
     ) -> Self:
+        """With what it must agree upon with the other processes before the first draw; most noises: nothing.
+
+        `join` gives everyone one public text of each node, `context` names the run and which start of it this is.
+        """
         return self
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+        """What can be drawn of a draw's noise before its scale is known; None if nothing."""
         return None
 
     def repeated(self, times: int) -> Self:
+        """Every node `times` over, as an audit's many runs side by side need it."""
         return replace(self, levels=self.levels.repeated(times))
 
 
-@dataclass(frozen=True)
-class Silent(KindDefaults):
-    """Nothing is added."""
+class NoiseKind(ABC):
+    """A noise as it is configured, before it has a size. Its density is ∝ exp(−(|z|/s)^exponent), truncated or not."""
 
-    kind: ClassVar[str] = "none"
-    release_kind: ClassVar[str] = "none"
-    adds: ClassVar[bool] = False
-    bound: ClassVar[float | None] = None
+    kind: ClassVar[str]
+    released_as: ClassVar[type[Release]]
+    adds: ClassVar[bool] = True
+    gaussian: ClassVar[bool] = False  # does it compose as Gaussians do?
+    truncated: ClassVar[bool] = False
+    scale: ClassVar[float] = 1.0  # s/σ: releases state a Gaussian's deviation, and the scale of all others
+    cancels: ClassVar[bool] = False  # in the mean over nodes? Then all add the same to what they divide
+    without_proof: ClassVar[str | None] = None  # why nothing is proven whatever its size, in half a sentence
+    bound: float | None = None  # where it ends in units of its scale, if that is given
+
+    @property
+    def exponent(self) -> float:
+        return 2.0
+
+    @property
+    def observer(self) -> Observer:
+        """Whom its releases are planned to hold against."""
+        return EVERYONE
+
+    @property
+    def all_alike(self) -> bool:
+        """Does its covariance know how many nodes are honest, and nothing else of them?"""
+        return True
+
+    @property
+    def kept(self) -> float:
+        """What a release hides a record behind, over the noise that its node adds: more than 1 if others help."""
+        return 1.0
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What the first line of a ledger says of the noise: σ over the public step, and what its price needs."""
+        return {}
+
+    def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
+        """Over these nodes in units of each one's own, to who knows all that the others do; None: each its own."""
+        return None
+
+    def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
+        """What a release says besides its sensitivity and how records take part."""
+        return {"sigma": sigma}
 
     def release(
         self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
     ) -> Release:
-        return releases.Unnoised(sensitivity=sensitivity, **part.common)
+        """One release of scale `sigma` that ends at `end` times it (∞: nowhere)."""
+        figures = self.figures(sigma, dimension, end)
+        return self.released_as(sensitivity=sensitivity, **figures, **part.common)
+
+    def among(self, nodes: int) -> NoiseKind:
+        """The same in a run of so many nodes: what noise correlated over nodes hides depends on their number."""
+        return self
+
+    @abstractmethod
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
+        """`ends` (m,) are where each node's noise ends, in units of its scale."""
+
+
+families: Registry[NoiseKind] = Registry("privacy.noise.family")
+
+
+@dataclass(frozen=True)
+class Silent(NoiseKind):
+    """Nothing is added."""
+
+    kind: ClassVar[str] = "none"
+    released_as: ClassVar[type[Release]] = releases.Unnoised
+    adds: ClassVar[bool] = False
+
+    def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
+        return {}
 
     def make(self, levels: Levels, ends: Floats) -> Mechanism:
         return SilentNoise(levels)
 
 
 @dataclass(frozen=True)
-class SilentNoise(ScaledNoise):
+class SilentNoise(Mechanism):
     adds: ClassVar[bool] = False
 
-    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
         """Nothing is added."""
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:

@@ -16,30 +16,23 @@ from gossamer.kernels.noise import RATIO, Indices, Stream
 from gossamer.mechanism.noise.base import (
     NOISE,
     Floats,
-    KindDefaults,
     Levels,
     Mechanism,
+    NoiseKind,
     Participation,
     Place,
-    ScaledNoise,
     families,
 )
 
 
 @families.register("gaussian")
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(KindDefaults):
+class Gaussian(NoiseKind):
     """The Gaussian: composed in closed form or by privacy-loss distributions."""
 
     kind: ClassVar[str]
-    release_kind: ClassVar[str] = "gaussian"
+    released_as: ClassVar[type[Release]] = releases.Gaussian
     gaussian: ClassVar[bool] = True
-    bound: ClassVar[float | None] = None
-
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        return releases.Gaussian(sigma=sigma, sensitivity=sensitivity, **part.common)
 
     @property
     def header(self) -> dict[str, Any]:
@@ -50,7 +43,7 @@ class Gaussian(KindDefaults):
 
 
 @dataclass(frozen=True)
-class GaussianNoise(ScaledNoise):
+class GaussianNoise(Mechanism):
     """N(0, scale_i² · correlation) over the hosted nodes; without a correlation the nodes are independent.
 
     What leaves is a whole number of steps scale_i/128, rounded as the real number is: post-processing of the continuous
@@ -82,7 +75,7 @@ class GaussianNoise(ScaledNoise):
             return None
         return torch.from_numpy(stream.standard(NOISE, nodes, k, dimension))
 
-    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
         # Noise of no size is not drawn: every node has its own range of the stream, so the others' stays the same.
         rows = scale.nonzero().flatten()
         if not len(rows):

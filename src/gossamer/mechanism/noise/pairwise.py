@@ -37,11 +37,11 @@ from gossamer.mechanism.noise.base import (
     MASK,
     NOISE,
     Floats,
-    KindDefaults,
     Levels,
     Mechanism,
     NoiseKind,
     Participation,
+    Place,
     families,
 )
 
@@ -81,14 +81,13 @@ RATIO = 64.0  # own noise over a step: coarser than without masks, which are lar
 KEY = "privacy.noise.family"
 
 
-class _Pairwise(KindDefaults):
+class _Pairwise(NoiseKind):
     """What the kind is before and after the number of nodes is known."""
 
     kind: ClassVar[str]
-    release_kind: ClassVar[str] = "pairwise"
+    released_as: ClassVar[type[Release]] = releases.Pairwise
     gaussian: ClassVar[bool] = True
     cancels: ClassVar[bool] = True
-    bound: ClassVar[float | None] = None
 
 
 @families.register("pairwise")
@@ -151,11 +150,6 @@ class Pairwise(_Pairwise):
                 )
         return Secrets.of(nodes, self.secrets)
 
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        raise ValueError("what pairwise noise hides depends on the number of nodes: see `among`")
-
     def make(self, levels: Levels, ends: Floats) -> Mechanism:
         raise ValueError("what pairwise noise hides depends on the number of nodes: see `among`")
 
@@ -168,9 +162,6 @@ class PairwiseAmong(_Pairwise):
     secrets: Secrets
     colluders: int
     ratio: float
-
-    def among(self, nodes: int) -> NoiseKind:
-        return self
 
     @property
     def observer(self) -> Observer:
@@ -194,53 +185,27 @@ class PairwiseAmong(_Pairwise):
     def kept(self) -> float:
         return self.secrets.effective_noise(self.colluders, self.ratio)
 
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        return releases.Pairwise(
-            sigma=sigma,
-            sensitivity=sensitivity,
-            nodes=self.secrets.nodes,
-            colluders=self.colluders,
-            ratio=self.ratio,
-            secrets=self.secrets.digest,
-            **part.common,
-        )
+    def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
+        secrets = self.secrets
+        graph = {"nodes": secrets.nodes, "colluders": self.colluders, "secrets": secrets.digest}
+        return {"sigma": sigma, "ratio": self.ratio, **graph}
 
     def make(self, levels: Levels, ends: Floats) -> Mechanism:
         return PairwiseNoise(levels, self)
 
 
 @dataclass(frozen=True)
-class PairwiseNoise:
+class PairwiseNoise(Mechanism):
     """Where all nodes are hosted, their noise is drawn at once; else pair by pair, from the secrets of each pair."""
 
-    levels: Levels
     of: PairwiseAmong
     copies: int = 1  # of every node, side by side, as an audit's many runs have them
     pairs: Mapping[Edge, Stream] = field(default_factory=dict, repr=False)  # those that a hosted node shares
     by_pairs: bool = False  # even where all nodes are here: so that it can be said what some of them know
-    adds: ClassVar[bool] = True
-    scale_is_public: ClassVar[bool] = True
+    rests: ClassVar[bool] = False  # left out, a node's masks would stay in the mean
 
-    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
-        return bound
-
-    def release(
-        self,
-        i: int,
-        multiplier: float,
-        sensitivity: float,
-        dimension: int,
-        part: Participation,
-        *,
-        enforced: bool,
-    ) -> Release:
-        limit = sensitivity if enforced else math.inf
-        return self.of.release(multiplier * sensitivity, limit, dimension, part, math.inf)
-
-    def apart(self, i: int) -> float | None:
-        return None
+    def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
+        return self.of.release(sigma, limit, dimension, part, math.inf)
 
     def agree(self, nodes: Sequence[int], join: Join, context: str, *, seeded: bool) -> Self:
         # Where all nodes are here, or everyone can draw the noise anyhow, nobody has a secret to agree on.
@@ -248,7 +213,7 @@ class PairwiseNoise:
             return self
         return replace(self, pairs=pair_streams(nodes, self.of.secrets, join, context))
 
-    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
+    def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor:
         """Return the masks (m, d) in steps."""
         listed = self.pairs or stream.is_seeded or self.of.secrets.edges is not None
         if not self.by_pairs and not listed:
@@ -269,24 +234,12 @@ class PairwiseNoise:
         known[rows] = own
         return known
 
-    def add(
-        self,
-        stream: Stream,
-        nodes: Indices,
-        k: int,
-        sums: Tensor,
-        *,
-        multiplier: Tensor,
-        bound: Tensor,
-        active: Tensor,
-        ready: Tensor | None = None,
-    ) -> None:
-        """A node without budget sends noise and masks without a sum: left out, its masks would stay in the mean."""
-        masks = ready if ready is not None else self.ahead(stream, nodes, k, sums.shape[1])
-        assert masks is not None
-        units = (multiplier * bound.cpu()).double() / RATIO
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
+        """A node without budget sends noise and masks without a sum."""
+        masks = self.ahead(*at, sums.shape[1]) if ready is None else ready
+        units = scale.double() / RATIO
         whole = sums.double().cpu()
-        stream.whole_rows(NOISE, nodes, k, whole, units, RATIO, count=True)
+        at.stream.whole_rows(NOISE, at.nodes, at.draw, whole, units, RATIO, count=True)
         # Only the sum of both integers may be seen: a float of either by itself would tell them apart.
         sums.copy_(whole.add_(masks).mul_(units[:, None]))
 

@@ -8,7 +8,7 @@ checked against the error of that arithmetic.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -23,13 +23,11 @@ from gossamer.kernels.noise import RATIO
 from gossamer.mechanism.noise.base import (
     NOISE,
     Floats,
-    KindDefaults,
     Levels,
     Mechanism,
     NoiseKind,
     Participation,
     Place,
-    ScaledNoise,
     families,
 )
 
@@ -39,18 +37,21 @@ End = Annotated[
 ]
 
 
-class _Shaped(KindDefaults):
-    """What these kinds share."""
+class _Shaped(NoiseKind):
+    """Independent in each coordinate."""
 
     truncated: ClassVar[bool] = True
     kind: ClassVar[str]
-    release_kind: ClassVar[str]
 
     @property
     def exponent(self) -> float:
         return 1.0
 
-    def make(self: NoiseKind, levels: Levels, ends: Floats) -> Mechanism:
+    def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
+        bound = {"bound": end * sigma} if self.truncated else {}
+        return {"sigma": sigma, "dimensions": dimension, **bound}
+
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
         return ShapedNoise(levels, self, ends)
 
 
@@ -60,13 +61,7 @@ class Laplace(_Shaped):
     """Density exp(−|z|/s) in each coordinate."""
 
     truncated: ClassVar[bool] = False
-    bound: ClassVar[float | None] = None
-    release_kind: ClassVar[str] = "laplace"
-
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        return releases.Laplace(sigma=sigma, sensitivity=sensitivity, dimensions=dimension, **part.common)
+    released_as: ClassVar[type[Release]] = releases.Laplace
 
 
 @families.register("truncated-laplace")
@@ -75,15 +70,7 @@ class TruncatedLaplace(_Shaped):
     """Laplace that ends at a bound."""
 
     bound: End = None
-    release_kind: ClassVar[str] = "truncated-laplace"
-
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        bound = end * sigma
-        return releases.TruncatedLaplace(
-            sigma=sigma, sensitivity=sensitivity, dimensions=dimension, bound=bound, **part.common
-        )
+    released_as: ClassVar[type[Release]] = releases.TruncatedLaplace
 
 
 @families.register("truncated-gaussian")
@@ -93,19 +80,11 @@ class TruncatedGaussian(_Shaped):
 
     bound: End = None
     scale: ClassVar[float] = float(np.sqrt(2))
-    release_kind: ClassVar[str] = "truncated-gaussian"
+    released_as: ClassVar[type[Release]] = releases.TruncatedGaussian
 
     @property
     def exponent(self) -> float:
         return 2.0
-
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        bound = end * sigma
-        return releases.TruncatedGaussian(
-            sigma=sigma, sensitivity=sensitivity, dimensions=dimension, bound=bound, **part.common
-        )
 
 
 @families.register("truncated-generalised")
@@ -115,27 +94,18 @@ class TruncatedGeneralised(_Shaped):
 
     shape: Annotated[float, Field(ge=1, le=16, description="b of exp(−(|z|/s)^b)")]
     bound: End = None
-    release_kind: ClassVar[str] = "generalised-gaussian"
+    released_as: ClassVar[type[Release]] = releases.GeneralisedGaussian
 
     @property
     def exponent(self) -> float:
         return self.shape
 
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
-        return releases.GeneralisedGaussian(
-            sigma=sigma,
-            sensitivity=sensitivity,
-            dimensions=dimension,
-            bound=end * sigma,
-            shape=self.shape,
-            **part.common,
-        )
+    def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
+        return {**super().figures(sigma, dimension, end), "shape": self.shape}
 
 
 @dataclass(frozen=True)
-class ShapedNoise(ScaledNoise):
+class ShapedNoise(Mechanism):
     """Such noise, independent over nodes and coordinates; `ends` (m,) are A/σ of each node, ∞ if it does not end."""
 
     noise: NoiseKind
@@ -147,7 +117,7 @@ class ShapedNoise(ScaledNoise):
     def apart(self, i: int) -> float | None:
         return float(self.ends[i])
 
-    def draw(self, at: Place, sums: Tensor, scale: Tensor, bound: Tensor, ready: Tensor | None) -> None:
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
         bits = at.stream.uniform_bits_rows(NOISE, at.nodes, at.draw, sums.shape[1])
         noise = magnitude(self.noise, self.ends[:, None], _uniform(bits)) * _sign(bits)
         step = torch.where(scale > 0, scale.double(), 1.0).cpu()[:, None] / RATIO

@@ -171,12 +171,14 @@ class Theorem1:
         return claimed.km_sensitivity(self.gamma, relaxations, self.records, 1, self.mixing)
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
-        return claimed.km(run.noise.release_kind, factor, delta, self.sensitivity(draws), run.noise.exponent)
+        return claimed.km(
+            run.noise.released_as.kind, factor, delta, self.sensitivity(draws), run.noise.exponent
+        )
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         """(σ in units of the clip's bound, A/σ)."""
         unit = self.sensitivity(run.count)
-        sigma, bound = claimed.km_noise(run.noise.release_kind, epsilon, delta, unit, run.noise.exponent)
+        sigma, bound = claimed.km_noise(run.noise.released_as.kind, epsilon, delta, unit, run.noise.exponent)
         return sigma, bound / sigma
 
 
