@@ -287,7 +287,6 @@ class Categorical(Column):
 
 
 @kinds.register("boolean")
-@dataclass(frozen=True, kw_only=True)
 class Boolean(Column):
     """True or false (also 1 or 0, yes or no): 1 or 0."""
 

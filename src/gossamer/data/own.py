@@ -254,7 +254,6 @@ class _Table(OwnFile):
 
 
 @datasets.register("csv")
-@dataclass(frozen=True, kw_only=True)
 class Csv(_Table):
     """A CSV file of your own, one record a line, names in the first."""
 
@@ -282,7 +281,6 @@ class Parquet(_Table):
 
 
 @datasets.register("npz")
-@dataclass(frozen=True, kw_only=True)
 class Npz(OwnFile):
     """An npz file of your own with x_train and y_train (or x and y), perhaps x_test and y_test.
 

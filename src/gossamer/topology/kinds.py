@@ -144,7 +144,6 @@ Rng = np.random.Generator
 
 
 @topologies.register("ring")
-@dataclass(frozen=True, kw_only=True)
 class Ring(TopologyKind):
     """Each node and its two neighbours on a circle."""
 
@@ -156,7 +155,6 @@ class Ring(TopologyKind):
 
 
 @topologies.register("directed-ring")
-@dataclass(frozen=True, kw_only=True)
 class DirectedRing(TopologyKind):
     """Node i sends to i + 1."""
 
@@ -168,7 +166,6 @@ class DirectedRing(TopologyKind):
 
 
 @topologies.register("star")
-@dataclass(frozen=True, kw_only=True)
 class Star(TopologyKind):
     """Node 0 in the middle."""
 
@@ -180,7 +177,6 @@ class Star(TopologyKind):
 
 
 @topologies.register("complete")
-@dataclass(frozen=True, kw_only=True)
 class Complete(TopologyKind):
     """Everyone with everyone."""
 
@@ -222,7 +218,6 @@ class _Lattice(TopologyKind):
 
 
 @topologies.register("grid")
-@dataclass(frozen=True, kw_only=True)
 class Grid(_Lattice):
     """A rectangle of rows × columns, neighbours up, down, left and right."""
 
@@ -232,7 +227,6 @@ class Grid(_Lattice):
 
 
 @topologies.register("torus")
-@dataclass(frozen=True, kw_only=True)
 class Torus(_Lattice):
     """A grid whose opposite borders touch: every node has four neighbours."""
 
@@ -242,7 +236,6 @@ class Torus(_Lattice):
 
 
 @topologies.register("exponential")
-@dataclass(frozen=True, kw_only=True)
 class Exponential(TopologyKind):
     """Node i sends to i + 1, i + 2, i + 4, … (mod n), all in every round."""
 
@@ -254,7 +247,6 @@ class Exponential(TopologyKind):
 
 
 @topologies.register("one-peer-exponential")
-@dataclass(frozen=True, kw_only=True)
 class OnePeerExponential(TopologyKind):
     """In round k node i sends to i + 2^(k mod ⌈log₂ n⌉) (mod n) only."""
 
