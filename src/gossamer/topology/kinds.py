@@ -53,15 +53,10 @@ class TopologyKind(ABC):
     """A graph or a schedule of graphs. A new kind is a subclass with `make`, registered in `topologies`."""
 
     mixing: Annotated[
-        Literal["metropolis", "uniform"] | None,
-        "how doubly stochastic weights are made; metropolis where the graph is undirected",
+        Literal["metropolis", "uniform"] | None, "doubly stochastic weights; metropolis where undirected"
     ] = None
-    dropout: Annotated[
-        float, Field(ge=0, lt=1, description="probability that a link fails, drawn in every round")
-    ] = 0.0
-    slow: Annotated[
-        Annotated[SlowLinks, Table()] | None, "a share of the links carries only some of its messages"
-    ] = None
+    dropout: Annotated[float, Field(ge=0, lt=1), "probability that a link fails, drawn in every round"] = 0.0
+    slow: Annotated[Annotated[SlowLinks, Table()] | None, "links that carry only some messages"] = None
 
     kind: ClassVar[str]
     fewest_nodes: ClassVar[int] = 1
@@ -280,10 +275,7 @@ class Edges(TopologyKind):
 class Matrix(TopologyKind):
     """The user's own mixing matrix, used as given."""
 
-    matrix: Annotated[
-        list[list[float]] | str,
-        "a nested list, or a .npy or .csv file; entry [i, j] is what node i takes from node j",
-    ]
+    matrix: Annotated[list[list[float]] | str, "a list, or .npy or .csv file; [i, j]: what i takes from j"]
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         dense = read_matrix(self.matrix)
@@ -423,9 +415,7 @@ class Digraph(TopologyKind):
     Redrawn until its column-stochastic weights are not doubly stochastic, so that push-sum's w is not 1.
     """
 
-    p: Annotated[float, Field(gt=0, lt=1, description="probability of every arc that is not in the ring")] = (
-        0.2
-    )
+    p: Annotated[float, Field(gt=0, lt=1), "probability of every arc that is not in the ring"] = 0.2
 
     fewest_nodes: ClassVar[int] = 3
     random: ClassVar[bool] = True

@@ -263,16 +263,16 @@ def _takes_exact_means(config: RunConfig) -> bool:
 def _exact_topology(config: RunConfig) -> Topology:
     """The network of a run with exact means, in which a node may send to any other."""
     kind = config.topology
-    if not kind.any_peer:
-        raise UserError(
-            f"algorithm.mixes = 'exact' needs a network in which a node may send to any other, and topology.kind = "
-            f"{kind.kind!r} has fixed links; use 'one-peer-exponential', or a number of mixes."
-        )
     if kind.dropout or kind.slow:
         key = f"dropout = {kind.dropout:g}" if kind.dropout else "slow"
         raise UserError(
             f"topology.{key} loses messages, and algorithm.mixes = 'exact' needs every one of them; leave it out, or "
             "use a number of mixes."
+        )
+    if not kind.any_peer:
+        raise UserError(
+            f"algorithm.mixes = 'exact' needs a network in which a node may send to any other, and topology.kind = "
+            f"{kind.kind!r} has fixed links; use 'one-peer-exponential', or a number of mixes."
         )
     return window_topology(kind.build(nodes=config.nodes, weights="doubly", seed=config.seed), config.seed)
 
@@ -286,7 +286,7 @@ def _with_exact_means(
     least = float(noised[noised > 0].min(initial=math.inf)) if (noised > 0).any() else 0.0
     mean = WindowMean(topology.rounds.windows, grid_of(least, config.nodes))
     times = "1 exchange" if mean.exchanges == 1 else f"{mean.exchanges} exchanges"
-    note = f"Every gradient is the exact mean over all nodes, by {times}; all nodes hold the same model to the last bit."
+    note = f"Every gradient is the exact mean over all nodes, by {times}; all nodes hold one model to the last bit."
     return ExactMean(algorithm, mean), replace(plan, notes=(*plan.notes, note))
 
 
