@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from gossamer.algorithms.means import FINER, WITHOUT_NOISE, WindowMean, grid_of
+from gossamer.algorithms.means import FINER, WITHOUT_NOISE, FilterMean, WindowMean, grid_of
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.topology.exact import Relabelled, window_topology
+from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import build
 
 
@@ -81,3 +81,16 @@ def test_first_messages_are_the_values() -> None:
     WindowMean(windows, 2.0**-30)(values, lambda row: sent.append(row) or mix(row))
     torch.testing.assert_close(WindowMean(windows, 2.0**-30).read(sent[0]).float(), values, rtol=0, atol=1e-8)
     assert all(message.dtype == torch.int64 for message in sent)
+
+
+@pytest.mark.parametrize(("kind", "nodes"), [("ring", 20), ("complete", 5), ("star", 7), ("grid", 12)])
+def test_a_filter_works_in_double_precision(kind: str, nodes: int) -> None:
+    topology = build(kind, nodes=nodes, weights="doubly", seed=0)
+    exchange, values = SimulatedExchange(topology), rows(nodes)
+    mean = FilterMean(filter_of(topology))
+    found = mean(values, lambda part: exchange(0, part))
+    torch.testing.assert_close(
+        found.double(), values.double().mean(0).expand(nodes, -1), rtol=1e-6, atol=1e-12
+    )
+    assert exchange.bytes_sent == mean.exchanges * 8 * 1001 * int(topology.out_degree(0).sum())
+    assert mean.read(values) is values

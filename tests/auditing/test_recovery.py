@@ -10,7 +10,7 @@ from tests.support.audits import on_axes, outlined
 from tests.support.observed import CASES, KM_CASES, LR, ROUNDS, D, N, topology_for, train
 
 from gossamer.algorithms.dsgd import DSGD
-from gossamer.algorithms.means import WindowMean
+from gossamer.algorithms.means import FilterMean, WindowMean
 from gossamer.algorithms.wrappers import ExactMean
 from gossamer.auditing.filter import LinearSystem
 from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, MessageReader, Sign, Step, km
@@ -21,7 +21,7 @@ from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.method import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import Forward
 from gossamer.runtime.simulator import SimulatedExchange
-from gossamer.topology.exact import Windows, window_topology
+from gossamer.topology.exact import Windows, filter_of, window_topology
 from gossamer.topology.kinds import build
 
 
@@ -115,9 +115,14 @@ def test_operators_and_penalties_that_cannot_be_read_backwards_are_refused() -> 
         next(km(KM(lr=LR, penalty=Own()), None))  # type: ignore[arg-type]
 
 
-def test_the_first_message_of_an_exact_mean_is_the_gradient() -> None:
-    topology = window_topology(build("one-peer-exponential", nodes=N, weights="doubly", seed=1), 1)
+@pytest.mark.parametrize("kind", ["one-peer-exponential", "ring"])
+def test_the_first_message_of_an_exact_mean_is_the_gradient(kind: str) -> None:
+    topology = build(kind, nodes=N, weights="doubly", seed=1)
     mean: Any = WindowMean(Windows(N), 2.0**-40)
+    if kind == "ring":
+        mean = FilterMean(filter_of(topology))
+    else:
+        topology = window_topology(topology, 1)
     algorithm, found = ExactMean(DSGD(lr=LR), mean), list[Any]()
     drawn = train(algorithm, topology, [MessageReader(algorithm, found.append)])
     assert [one.draws for one in found] == [(k,) for k in range(ROUNDS)]

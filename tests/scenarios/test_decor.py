@@ -62,6 +62,7 @@ def brute_force(ratio: float) -> float:
 def test_neighbours_masks_are_a_noise_like_any_other(decor: dict[str, Any], tmp_path: Path) -> None:
     o = outlined(
         rounds=10,
+        topology__kind="ring",
         algorithm__mixes="exact",
         privacy__noise__family=decor,
         privacy__claim="none",

@@ -56,8 +56,9 @@ def test_a_node_out_of_budget_adds_nothing_and_keeps_up(tmp_path: Path) -> None:
 
 
 def test_bytes_are_those_that_were_planned(tmp_path: Path) -> None:
-    o = Plan.of(configured(**SHORT))
-    outcome = execute(assemble(o), out=tmp_path / "run")
-    exchanges, links = 4, 7
-    assert o.bytes_per_round == 8 * o.stack.dim * exchanges * links
-    assert outcome.result["bytes_sent"] == 9 * o.bytes_per_round
+    for kind in ("one-peer-exponential", "ring"):
+        o = Plan.of(configured(**SHORT, topology__kind=kind))
+        outcome = execute(assemble(o), out=tmp_path / kind)
+        exchanges, links = (4, 7) if kind != "ring" else (3, 14)
+        assert o.bytes_per_round == 8 * o.stack.dim * exchanges * links
+        assert outcome.result["bytes_sent"] == 9 * o.bytes_per_round

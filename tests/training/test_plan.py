@@ -11,7 +11,7 @@ from tests.support.configurations import configured, outlined
 from torch import Tensor, nn
 
 import gossamer
-from gossamer.algorithms.means import WITHOUT_NOISE, WindowMean
+from gossamer.algorithms.means import WITHOUT_NOISE, FilterMean, WindowMean
 from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, TailAverage, exchanges_before
 from gossamer.auditing.trainings import NoLedger
 from gossamer.errors import UserError
@@ -145,18 +145,25 @@ def test_a_recipe_may_be_a_name_tables_or_a_configuration() -> None:
 EXACT = {"algorithm__mixes": "exact", "rounds": 3, "privacy__claim": "none"}
 
 
-def test_exact_means_take_windows_and_refuse_fixed_links() -> None:
+def test_one_peer_graphs_take_windows_and_others_filters() -> None:
     windows: Any = outlined(**EXACT).algorithm
     assert isinstance(windows, ExactMean)
     assert isinstance(windows.mean, WindowMean)
     assert windows.mixes == windows.mean.exchanges == 3
-    with pytest.raises(UserError, match="one-peer-exponential"):
-        outlined(**EXACT, topology__kind="ring")
+    rings: Any = outlined(**EXACT, topology__kind="ring").algorithm
+    assert isinstance(rings.mean, FilterMean)
+    assert rings.mean.exchanges == 4
+    complete: Any = outlined(**EXACT, topology__kind="complete").algorithm
+    assert complete.mean.exchanges == 1
 
 
 def test_the_plan_says_so() -> None:
     assert outlined(**EXACT).privacy.notes[-1] == (
         "Every gradient is the exact mean over all nodes, by 3 exchanges; all nodes hold one model to the last bit."
+    )
+    assert (
+        "1 exchange; models of two nodes differ by rounding"
+        in outlined(**EXACT, topology__kind="complete").privacy.notes[-1]
     )
 
 

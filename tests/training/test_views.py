@@ -110,7 +110,7 @@ def test_sizes_weigh_and_budgets_end() -> None:
     ("changes", "says"),
     [
         ({"algorithm__mixes": 3}, "needs gradients at points that all nodes know"),
-        ({"topology__kind": "ring"}, "one-peer-exponential"),
+        ({"topology__kind": "ring"}, "needs gradients at points that all nodes know"),
         ({"privacy__clip": {"kind": "quantile"}}, "follows counts"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The exact mean over all nodes, in whole numbers by window doubling."""
+"""The mean over all nodes, exactly: in whole numbers by windows, or in double precision by a filter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from gossamer.algorithms.base import Mix
 
 if TYPE_CHECKING:
-    from gossamer.topology.exact import Windows
+    from gossamer.topology.exact import Filter, Windows
 
 FINER = 22  # bits by which the grid is finer than the noise of a mean: 2⁻²² of it is 2.4e-7
 WITHOUT_NOISE = 2.0**-40
@@ -43,6 +43,25 @@ class WindowMean:
     def read(self, sent: Tensor) -> Tensor:
         """A node's own value in its first message."""
         return sent.double() * self.grid
+
+
+@dataclass(frozen=True)
+class FilterMean:
+    """On a fixed undirected graph, in double precision: the same on all nodes up to `filter.error`, no better."""
+
+    filter: Filter
+
+    @property
+    def exchanges(self) -> int:
+        return self.filter.exchanges
+
+    def __call__(self, rows: Tensor, mix: Mix) -> Tensor:
+        mean: Tensor = self.filter.mean(rows.double(), mix)
+        return mean.to(rows.dtype)
+
+    def read(self, sent: Tensor) -> Tensor:
+        """A node's own value in its first message."""
+        return sent
 
 
 def grid_of(deviation: float, nodes: int) -> float:

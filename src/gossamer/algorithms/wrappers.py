@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm, Grad, Mix
-from gossamer.algorithms.means import WindowMean
+from gossamer.algorithms.means import FilterMean, WindowMean
 from gossamer.errors import UserError
 
 
@@ -206,7 +206,7 @@ class ExactMean(Wrapper):
     The graphs of a mean follow from the number of its draw: see `exchanges_before`.
     """
 
-    mean: WindowMean
+    mean: FilterMean | WindowMean
 
     @property
     def mixes(self) -> int:

@@ -13,7 +13,7 @@ from torch import nn
 
 from gossamer.algorithms import rule
 from gossamer.algorithms.base import Algorithm
-from gossamer.algorithms.means import WindowMean, grid_of
+from gossamer.algorithms.means import FilterMean, WindowMean, grid_of
 from gossamer.algorithms.wrappers import Centre, ExactMean
 from gossamer.config.baselines import effective
 from gossamer.config.checks import check
@@ -32,7 +32,7 @@ from gossamer.models.tasks import Task
 from gossamer.options.stage import stage
 from gossamer.results.console import summary
 from gossamer.results.notebook import plan_html, plan_text
-from gossamer.topology.exact import Relabelled, window_topology
+from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
 from gossamer.training.calibration import Pool, plan_privacy, pool, rates_of
@@ -261,7 +261,7 @@ def _takes_exact_means(config: RunConfig) -> bool:
 
 
 def _exact_topology(config: RunConfig) -> Topology:
-    """The network of a run with exact means, in which a node may send to any other."""
+    """The network of a run with exact means: windows where a node may send to any other, else the graph as it is."""
     kind = config.topology
     if kind.dropout or kind.slow:
         key = f"dropout = {kind.dropout:g}" if kind.dropout else "slow"
@@ -269,24 +269,28 @@ def _exact_topology(config: RunConfig) -> Topology:
             f"topology.{key} loses messages, and algorithm.mixes = 'exact' needs every one of them; leave it out, or "
             "use a number of mixes."
         )
-    if not kind.any_peer:
-        raise UserError(
-            f"algorithm.mixes = 'exact' needs a network in which a node may send to any other, and topology.kind = "
-            f"{kind.kind!r} has fixed links; use 'one-peer-exponential', or a number of mixes."
-        )
-    return window_topology(kind.build(nodes=config.nodes, weights="doubly", seed=config.seed), config.seed)
+    base = kind.build(nodes=config.nodes, weights="doubly", seed=config.seed)
+    if kind.any_peer:
+        return window_topology(base, config.seed)
+    filter_of(base)  # refused now, not after a plan was made
+    return base
 
 
 def _with_exact_means(
     config: RunConfig, algorithm: Algorithm, topology: Topology, plan: PrivacyPlan
 ) -> tuple[Algorithm, PrivacyPlan]:
     """The algorithm on common means, and the plan with a line about them."""
-    assert isinstance(topology.rounds, Relabelled)
-    noised = deviations_of(config, plan)
-    least = float(noised[noised > 0].min(initial=math.inf)) if (noised > 0).any() else 0.0
-    mean = WindowMean(topology.rounds.windows, grid_of(least, config.nodes))
+    mean: FilterMean | WindowMean
+    if isinstance(topology.rounds, Relabelled):
+        noised = deviations_of(config, plan)
+        least = float(noised[noised > 0].min(initial=math.inf)) if (noised > 0).any() else 0.0
+        mean = WindowMean(topology.rounds.windows, grid_of(least, config.nodes))
+        equal = "all nodes hold one model to the last bit"
+    else:
+        mean = FilterMean(filter_of(topology))
+        equal = f"models of two nodes differ by rounding (at most {mean.filter.error:.1g} of the largest value a mean)"
     times = "1 exchange" if mean.exchanges == 1 else f"{mean.exchanges} exchanges"
-    note = f"Every gradient is the exact mean over all nodes, by {times}; all nodes hold one model to the last bit."
+    note = f"Every gradient is the exact mean over all nodes, by {times}; {equal}."
     return ExactMean(algorithm, mean), replace(plan, notes=(*plan.notes, note))
 
 
