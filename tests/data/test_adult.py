@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data import public
+from gossamer.data import decode, public
 from gossamer.data.load import get, load
 from gossamer.data.origins import recorded
 
@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_lines_become_integers(files: Path) -> None:
-    raw = public.adult_files(files)
+    raw = decode.adult(files)
     assert raw["x_train"].tolist() == [
         [39, 6, 77516, 1, 13, 3, 9, 4, 1, 2, 2174, 0, 40, 39],
         [25, 0, 226802, 3, 7, 2, 0, 2, 5, 1, 0, 1902, 99, 0],
@@ -41,15 +41,15 @@ def test_what_does_not_fit_is_a_value_error(files: Path, old: str, new: str) -> 
     text = (files / "adult.data").read_text()
     (files / "adult.data").write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r".+"):
-        public.adult_files(files)
+        decode.adult(files)
 
 
 def test_numbers_in_the_unit_interval_and_one_word_a_column(files: Path) -> None:
-    x = public.adult_numbers(public.adult_files(files)["x_train"])
-    assert x.shape == (2, public.ADULT_FEATURES)
+    x = public.adult_numbers(decode.adult(files)["x_train"])
+    assert x.shape == (2, 113)
     assert 0 <= x.min() <= x.max() <= 1
     at, words = 0, 0
-    for name, allowed in public.ADULT_COLUMNS.items():
+    for name, allowed in decode.ADULT_COLUMNS.items():
         wide = 1 if isinstance(allowed, int) else 1 + len(allowed)
         if not isinstance(allowed, int):
             assert x[:, at : at + wide].sum(1).tolist() == [1, 1]
@@ -63,7 +63,7 @@ def test_numbers_in_the_unit_interval_and_one_word_a_column(files: Path) -> None
 
 
 def test_a_record_alone_has_the_same_numbers(files: Path) -> None:
-    table = public.adult_files(files)["x_train"]
+    table = decode.adult(files)["x_train"]
     assert np.array_equal(public.adult_numbers(table)[1:], public.adult_numbers(table[1:]))
 
 

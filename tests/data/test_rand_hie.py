@@ -7,24 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gossamer.data import public
+from gossamer.data import decode, public
 from gossamer.data.load import load
 from gossamer.data.origins import CheckedCopy
 
-ROW = dict.fromkeys(public.HIE_NAMES, "0")
+ROW = dict.fromkeys(decode.HIE_COLUMNS, "0")
 
 
 def written(path: Path, *rows: dict[str, str]) -> Path:
-    lines = [",".join(public.HIE_NAMES), *(",".join({**ROW, **row}.values()) for row in rows)]
+    lines = [",".join(decode.HIE_COLUMNS), *(",".join({**ROW, **row}.values()) for row in rows)]
     path.write_text("\n".join(lines) + "\n", encoding="ascii")
     return path
 
 
 def test_a_table_becomes_whole_numbers(tmp_path: Path) -> None:
-    raw = public.hie_table(written(tmp_path / "t.csv", {"xage": "0.0136893", "ghindx": ""}, {"mdvis": "7"}))
+    raw = decode.rand_hie(written(tmp_path / "t.csv", {"xage": "0.0136893", "ghindx": ""}, {"mdvis": "7"}))
     assert raw["y_train"].tolist() == [0, 7]
-    assert raw["x_train"][0, public.HIE_NAMES.index("xage")] == 136893
-    assert raw["x_train"][0, public.HIE_NAMES.index("ghindx")] == np.iinfo(np.int64).min
+    assert raw["x_train"][0, decode.HIE_COLUMNS.index("xage")] == 136893
+    assert raw["x_train"][0, decode.HIE_COLUMNS.index("ghindx")] == np.iinfo(np.int64).min
 
 
 def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for i in range(30)
     ]
     rows[4]["ghindx"] = ""
-    table = public.hie_table(written(tmp_path / "t.csv", *rows))
+    table = decode.rand_hie(written(tmp_path / "t.csv", *rows))
     monkeypatch.setattr(public.RandHie, "published", lambda self, _: CheckedCopy(table, "", "", None))
     data = public.RandHie().read(None, 0)
     assert data.person is not None
@@ -52,11 +52,11 @@ def test_persons_sites_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert visits.classes is None
 
 
-@pytest.mark.parametrize("text", ["a,b\n1,2\n", ",".join(public.HIE_NAMES) + "\n1,2\n"])
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", ",".join(decode.HIE_COLUMNS) + "\n1,2\n"])
 def test_another_table_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match="its "):
-        public.hie_table(tmp_path / "t.csv")
+        decode.rand_hie(tmp_path / "t.csv")
 
 
 @pytest.mark.data

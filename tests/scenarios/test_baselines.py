@@ -124,7 +124,7 @@ def test_pooled_records_are_drawn_so_that_nodes_count_alike(squares) -> None:  #
     assert (np.abs(hits - expected) < 6 * np.sqrt(expected)).all()
     sized = assemble(Plan.of(resolve(LEAST_SQUARES, {**NOISY, "baseline": "central", "weighting": "size"})))
     assert sized.plan.privacy.nodes[0].rate == pytest.approx(0.1)
-    assert set(sized.sampler.record_rates) == {0.1}  # type: ignore[attr-defined]
+    assert set(sized.sampler.probabilities) == {0.1}  # type: ignore[attr-defined]
 
 
 def test_central_is_refused_where_a_record_would_be_drawn_more_than_once(squares) -> None:  # type: ignore[no-untyped-def]

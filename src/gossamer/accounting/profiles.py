@@ -17,8 +17,6 @@ A finite list of ε is on the safe side: every line is a proven guarantee by its
 that is larger than it need be, only allows more. T is concave and T⁻¹ convex, as a least and a largest of lines.
 """
 
-import bisect
-import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -157,10 +155,12 @@ class TradeOff:
 
     def least_false_alarms(self, hits: float) -> float:
         """T⁻¹: the smallest false positive rate at this true positive rate."""
-        lines, breaks = self._hull
-        at = bisect.bisect_right(breaks, hits)
-        near = lines[max(at - 1, 0) : at + 1]  # the breaks are rounded
-        return max(0.0, *(at_one - slope * (1 - hits) for slope, at_one in near))
+        grow, delta = self._table
+        missed = (
+            1 - hits
+        )  # lines through their values at hits = 1: near 1 the steep ones count, and nothing cancels
+        lines = np.maximum((1 - delta) / grow - missed / grow, 1 - delta - grow * missed)
+        return max(0.0, float(lines.max()))
 
     def tightest(self, false_alarms: float) -> tuple[float, float, float]:
         """(ε, δ) of the guarantee that allows fewest hits at this false positive rate, and its slope e^{±ε} there."""
@@ -176,28 +176,3 @@ class TradeOff:
         """e^ε and δ."""
         epsilon, delta = np.array(self.points).T
         return np.exp(np.minimum(epsilon, _FLOAT)), delta
-
-    @cached_property
-    def _hull(self) -> tuple[list[tuple[float, float]], list[float]]:
-        """The lines of T⁻¹ that are largest somewhere, by slope, and the hits where the next one takes over.
-
-        A line is (slope, value at hits = 1), for near 1 the steep ones count, and nothing may cancel there. Should
-        rounding choose a line next to the largest, the answer is smaller: still a guarantee.
-        """
-        lines: dict[float, float] = {}
-        for epsilon, delta in self.points:
-            grow = math.exp(min(epsilon, _FLOAT))
-            for slope, at_one in ((1 / grow, (1 - delta) / grow), (grow, 1 - delta)):
-                lines[slope] = max(lines.get(slope, -math.inf), at_one)
-        hull: list[tuple[float, float]] = []
-        for line in sorted(lines.items()):
-            # The last one is in the way if it is overtaken before it has overtaken the one before it.
-            while len(hull) > 1 and _overtakes_at(hull[-1], line) <= _overtakes_at(hull[-2], hull[-1]):
-                hull.pop()
-            hull.append(line)
-        return hull, [_overtakes_at(one, other) for one, other in itertools.pairwise(hull)]
-
-
-def _overtakes_at(flat: tuple[float, float], steep: tuple[float, float]) -> float:
-    """The hits from which on the steep line is the larger."""
-    return 1 - (steep[1] - flat[1]) / (steep[0] - flat[0])

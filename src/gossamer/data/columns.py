@@ -138,9 +138,7 @@ class Finding:
 class Column(ABC):
     """The values that one column may hold. A new kind is a subclass, registered in `kinds`."""
 
-    missing: Annotated[
-        bool, "1 in a number of its own where there is no value; without it, that is refused"
-    ] = False
+    missing: Annotated[bool, "a number of its own is 1 where there is no value; else that is refused"] = False
 
     kind: ClassVar[str]
     types: ClassVar[tuple[str, ...]] = (*NUMBERS, "boolean", "null", *WORDS)  # words are read one by one
@@ -210,13 +208,11 @@ kinds: Registry[Column] = Registry("data.columns.NAME")
 class Numeric(_Interval):
     """A number with a public range, which becomes [0, 1], or with a public mean and scale."""
 
-    range: Annotated[
-        Interval | None, "public [lo, hi], mapped to [0, 1]; a value outside counts as the nearer end"
-    ] = None
+    range: Annotated[Interval | None, "public [lo, hi], mapped to [0, 1]; values outside are clipped"] = None
     mean: Annotated[Finite | None, "public; (value − mean)/scale in place of the value"] = None
     scale: Annotated[Finite | None, Field(gt=0, description="public; goes with mean")] = None
     clip: Annotated[
-        Finite | None, Field(gt=0, description="with mean: at most so many scales; 5 if not set")
+        Finite | None, Field(gt=0, description="with mean: at most so many scales; default 5")
     ] = None
 
     def __post_init__(self) -> None:
@@ -246,13 +242,8 @@ class Numeric(_Interval):
 class Categorical(Column):
     """One of some declared levels: a 0 or 1 for each."""
 
-    levels: Annotated[
-        Annotated[list[Level], Field(min_length=1)],
-        "all that are told apart; public, and so not read off the records",
-    ]
-    other: Annotated[bool, "a 0 or 1 more for values that are no level; without it they are 0 everywhere"] = (
-        False
-    )
+    levels: Annotated[list[Level], Field(min_length=1, description="public; values that are told apart")]
+    other: Annotated[bool, "a number more, 1 for values that are no level; else these are all 0"] = False
 
     types: ClassVar[tuple[str, ...]] = (*Column.types, "date")
 
@@ -287,7 +278,6 @@ class Categorical(Column):
 
 
 @kinds.register("boolean")
-@dataclass(frozen=True, kw_only=True)
 class Boolean(Column):
     """True or false (also 1 or 0, yes or no): 1 or 0."""
 
@@ -308,8 +298,7 @@ class Date(_Interval):
     """A day in a public range of days, which becomes [0, 1]; of a time of day the day counts."""
 
     range: Annotated[
-        Annotated[list[str], Field(min_length=2, max_length=2)],
-        "public first and last day, as 2024-01-31; a day outside counts as the nearer one",
+        list[str], Field(min_length=2, max_length=2, description="public first and last day, as 2024-01-31")
     ]
 
     types: ClassVar[tuple[str, ...]] = ("date", "timestamp", "null", *WORDS)

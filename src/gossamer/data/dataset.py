@@ -73,15 +73,11 @@ class Dataset:
     truth: npt.NDArray[np.float32] | None = None  # the coefficients that made a synthetic set
     columns: tuple[str, ...] = ()  # of a table of the user's own, in the order in which they were read
     test_shares_rows: bool = False  # does a hold-out that was declared public hold training records?
-    labels: tuple[
-        Any, ...
-    ] = ()  # what classes, or several labels, are called, in their order; empty: by number
+    labels: tuple[Any, ...] = ()  # names of the classes, or of several labels, in order; empty: by number
     standard: Standard | None = None  # released: what columns were divided by
     class_weights: tuple[float, ...] = ()  # released: of the loss of each class's records
     components: npt.NDArray[np.float32] | None = None  # (k, p) released ones, in place of which records stand
-    raw_shape: tuple[int, ...] | None = (
-        None  # of a record as it came, before the table's steps; None: as it is
-    )
+    raw_shape: tuple[int, ...] | None = None  # of a record before the table's steps; None: as it is
 
     def take(self, rows: Array) -> Dataset:
         """Only these training rows."""

@@ -7,10 +7,13 @@ import gzip
 import math
 import struct
 import tarfile
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,13 @@ IDX_FILES = {
     "x_test": "t10k-images-idx3-ubyte",
     "y_test": "t10k-labels-idx1-ubyte",
 }
+PUBLIC_SETS: dict[str, dict[str, Any]] = tomllib.loads(
+    resources.files("gossamer.data").joinpath("public.toml").read_text(encoding="utf-8")
+)
+ADULT_COLUMNS: dict[str, int | list[str]] = PUBLIC_SETS["adult"]["columns"]
+ADULT_LABELS = ("<=50K", ">50K")
+HIE_COLUMNS: list[str] = PUBLIC_SETS["rand-hie"]["table"]
+HIE_UNIT, HIE_MISSING = 10**7, np.iinfo(np.int64).min  # the table has seven digits behind the point
 COVERTYPE_TRAIN_ROWS = 15_120  # the publisher's own training and validation part; the file's first rows
 
 
@@ -130,6 +140,9 @@ def cifar10(archive: Path, *, root: str = "") -> Raw:
     return _cifar(archive, train, f"{folder}/test_batch.bin", label_bytes=1)
 
 
+cifar10_package = partial(cifar10, root="package/")
+
+
 def cifar100(archive: Path) -> Raw:
     """The publisher's cifar-100-binary.tar.gz, fine labels."""
     return _cifar(archive, ["cifar-100-binary/train.bin"], "cifar-100-binary/test.bin", label_bytes=2)
@@ -150,6 +163,41 @@ def covertype(path: Path) -> Raw:
     table = _integers(path, columns=55, dtype="int16", header=header)
     x, y = table[:, :-1], table[:, -1]
     return {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
+
+
+def adult(folder: Path) -> Raw:
+    """adult.data and adult.test as the publisher has them."""
+    raw: Raw = {}
+    for part, name in (("train", "adult.data"), ("test", "adult.test")):
+        lines = (folder / name).read_text(encoding="ascii").splitlines()
+        rows = [_adult_row(line) for line in lines if line and not line.startswith("|")]
+        table = np.array(rows, dtype=np.int32)
+        raw[f"x_{part}"], raw[f"y_{part}"] = table[:, :-1], table[:, -1]
+    return raw
+
+
+def _adult_row(line: str) -> list[int]:
+    *values, label = (value.strip() for value in line.split(","))
+    coded = []
+    for (name, allowed), value in zip(ADULT_COLUMNS.items(), values, strict=True):
+        coded.append(int(value) if isinstance(allowed, int) else ["?", *allowed].index(value))
+        if isinstance(allowed, int) and not 0 <= coded[-1] <= allowed:
+            raise ValueError(f"{name} is {coded[-1]}, beyond {allowed}")
+    return [*coded, ADULT_LABELS.index(label.removesuffix("."))]  # the test file ends lines with a full stop
+
+
+def rand_hie(path: Path) -> Raw:
+    """All of the publisher's columns as whole numbers of ten-millionths, the visits as labels; no hold-out yet."""
+    head, *lines = path.read_text(encoding="ascii").splitlines()
+    if head.split(",") != HIE_COLUMNS:
+        raise ValueError("its columns are not those of the experiment's table")
+    values = np.array([[cell or "nan" for cell in line.split(",")] for line in lines], dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != len(HIE_COLUMNS):
+        raise ValueError("its lines have not all the same number of columns")
+    missing = np.isnan(values)
+    x = np.where(missing, HIE_MISSING, np.rint(np.where(missing, 0, values) * HIE_UNIT).astype(np.int64))
+    visits = x[:, HIE_COLUMNS.index("mdvis")] // HIE_UNIT
+    return {"x_train": x, "y_train": visits, "x_test": x[:0], "y_test": visits[:0]}
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:

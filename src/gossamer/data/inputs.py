@@ -19,7 +19,7 @@ from gossamer.data.columns import Interval, Schema
 from gossamer.data.dataset import FAR, Dataset, Standard
 from gossamer.data.features import pipeline
 from gossamer.data.packing import Part, packed
-from gossamer.data.source import Source, load_public
+from gossamer.data.source import Scale, Source, load_public
 from gossamer.data.tables import FrameTable, array_of, as_records, is_frame
 from gossamer.errors import UserError
 
@@ -37,7 +37,7 @@ class Inputs:
     pca: int | None = None
     pca_from: str = "train"
     components: str = ""  # released ones: float32, row after row, in base64
-    scale: Literal["none", "unit-ball", "unit-sphere"] = "none"
+    scale: Scale = "none"
     bias: bool | Literal["outside"] = False
     parts: list[Part] | None = None  # side by side in a row, where the model takes several arguments
 

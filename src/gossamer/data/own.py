@@ -20,7 +20,7 @@ from gossamer.data.arrays import Array, is_large, joined, listed, share_rows, to
 from gossamer.data.columns import Column, Columns, Interval, check_declared_once, number_names
 from gossamer.data.dataset import Dataset, digest
 from gossamer.data.packing import Part, is_several, layout_of, packed, refuse_undeclared_length
-from gossamer.data.source import Source, datasets
+from gossamer.data.source import Names, Source, datasets
 from gossamer.data.tables import (
     CsvTable,
     FrameTable,
@@ -45,6 +45,8 @@ from gossamer.errors import UserError, short
 from gossamer.options.registry import Table
 
 PLACE = "{node}"
+Task = Literal["classification", "regression", "multi-label"]
+ClassCount = Annotated[int, Field(ge=2, le=10**6)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +54,12 @@ class OwnRecords(Source):
     """Records of the user's own: what is private about them is declared, not read off."""
 
     task: Annotated[
-        Literal["classification", "regression", "multi-label"] | None,
-        "if not set: whole numbers, words and truth values are classes, other numbers targets; "
-        "multi-label: several labels of yes or no a record",
+        Task | None,
+        "if not set: fractions are targets, all else classes; multi-label: several labels of yes or no",
     ] = None
     classes: Annotated[
-        Annotated[int, Field(ge=2, le=10**6)] | list[str | int | float | bool] | None,
-        "their number, labels being 0, 1, …, or the list of all labels; public",
+        ClassCount | list[str | int | float | bool] | None,
+        "public: their number, labels being 0, 1, …, or a list of all labels",
     ] = None
     ranges: Annotated[dict[str, Interval] | None, "public [lo, hi] of a column, mapped to [0, 1]"] = None
 
@@ -129,13 +130,9 @@ class OwnFile(OwnRecords):
 
     path: Annotated[str, "the file; {node} in it stands for the node's number: a file per node"]
     owner: Annotated[str | None, "the column, or array, whose values become the partition over nodes"] = None
-    person: Annotated[
-        str | None, "the column, or array, that says whose a record is, and no feature; see privacy.unit"
-    ] = None
+    person: Annotated[str | None, "the column, or array, with each record's person; see privacy.unit"] = None
     test: Annotated[str | None, "a hold-out in a file of its own, declared public"] = None
-    accounts: Annotated[
-        str | None, "the folder of the accounts of what runs spent; one of the user's own if not set"
-    ] = None
+    accounts: Annotated[str | None, "folder of accounts of what runs spent; the user's own if not set"] = None
 
     @property
     def test_is_public(self) -> bool:
@@ -178,13 +175,8 @@ class OwnFile(OwnRecords):
 class _Table(OwnFile):
     """One record a line."""
 
-    label: Annotated[
-        str | Annotated[list[str], Field(min_length=1)],
-        "the column to predict; a list: several of yes or no, which are 0 or 1, or true or false",
-    ]
-    features: Annotated[
-        list[str] | None, "the columns to predict from; all but label, owner and person if not set"
-    ] = None
+    label: Annotated[str | Names, "the column to predict; a list: several labels of yes or no"]
+    features: Annotated[list[str] | None, "columns to predict from; all without a role if not set"] = None
     columns: Columns = None
 
     def __post_init__(self) -> None:
@@ -254,7 +246,6 @@ class _Table(OwnFile):
 
 
 @datasets.register("csv")
-@dataclass(frozen=True, kw_only=True)
 class Csv(_Table):
     """A CSV file of your own, one record a line, names in the first."""
 
@@ -264,10 +255,7 @@ class Csv(_Table):
 class Parquet(_Table):
     """A Parquet file of your own, one record a row."""
 
-    mapped: Annotated[
-        bool | None,
-        "with columns: keep the numbers in a temporary file in place of memory; where memory is short if not set",
-    ] = None
+    mapped: Annotated[bool | None, "numbers in a temporary file; if memory is short if not set"] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,7 +270,6 @@ class Parquet(_Table):
 
 
 @datasets.register("npz")
-@dataclass(frozen=True, kw_only=True)
 class Npz(OwnFile):
     """An npz file of your own with x_train and y_train (or x and y), perhaps x_test and y_test.
 
@@ -379,14 +366,10 @@ class Memory(OwnRecords):
     whose: Annotated[bool, "did they come with a word on whose each is?"] = False
     test: Annotated[bool, "was a hold-out handed over with them? It is public then"] = False
     read_off: Annotated[
-        list[Literal["records", "classes", "targets"]],
-        "what was read off the records instead of declared: no ε covers it, the certificate says so",
+        list[Literal["records", "classes", "targets"]], "read off the records, not declared: no ε covers it"
     ] = field(default_factory=list)
     columns: Columns = None
-    parts: Annotated[
-        list[Annotated[Part, Table()]] | None,
-        "what a record consists of, where a module takes several arguments",
-    ] = None
+    parts: Annotated[list[Annotated[Part, Table()]] | None, "its parts, a module's arguments"] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -449,7 +432,7 @@ class Data:
     features: Sequence[str] | None = None
     test: Any = None
     classes: int | Sequence[Any] | None = None
-    task: Literal["classification", "regression", "multi-label"] | None = None
+    task: Task | None = None
     count: int | Sequence[int] | None = None
     ranges: Mapping[str, Sequence[float]] | None = None
     columns: Mapping[str, Any] | None = None

@@ -62,7 +62,6 @@ def split(
 
 
 @partitions.register("even")
-@dataclass(frozen=True, kw_only=True)
 class Even(Partition):
     """Shuffled; sizes differ by at most one."""
 
@@ -150,7 +149,6 @@ class Shards(Partition):
 
 
 @partitions.register("owner")
-@dataclass(frozen=True, kw_only=True)
 class Owner(Partition):
     """Node i holds the records of the i-th owner, owners in sorted order."""
 

@@ -26,6 +26,7 @@ from gossamer.data.arrays import (
 )
 from gossamer.data.columns import Column, Interval, Numeric
 from gossamer.data.dataset import Dataset, Standard
+from gossamer.data.decode import PUBLIC_SETS
 from gossamer.data.origins import CheckedCopy, Origin
 from gossamer.data.packing import Part
 from gossamer.data.partition import Even, Partition, partitions
@@ -33,6 +34,7 @@ from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
 
+Names = Annotated[list[str], Field(min_length=1)]
 MOST_WIDTH = 4096  # of records whose columns, or second moment, are released
 
 
@@ -46,13 +48,10 @@ def _not_too_wide(ends: list[float]) -> list[float]:
 class Standardise:
     """Options of all kinds."""
 
-    columns: Annotated[
-        Annotated[list[str], Field(min_length=1)] | None,
-        "the names of those that are meant; all with a range if not set. Fewer need less noise",
-    ] = None
+    columns: Annotated[Names | None, "their names; all with a range if not set. Fewer need less noise"] = None
     within: Annotated[
         Annotated[Interval, AfterValidator(_not_too_wide)] | None,
-        "public [lo, hi] of all of them, as they are then; if not set [0, 1], as declared ranges give",
+        "public [lo, hi] of all of them; [0, 1] if not set",
     ] = None
 
     kind: ClassVar[str]
@@ -113,13 +112,11 @@ standardisations: Registry[Standardise] = Registry("data.standardise")
 
 
 @standardisations.register("quantiles")
-@dataclass(frozen=True, kw_only=True)
 class Quantiles(Standardise):
     """By the median and the width of the middle 90%, from a histogram with noise: for ranges that are too wide."""
 
 
 @standardisations.register("moments")
-@dataclass(frozen=True, kw_only=True)
 class Moments(Standardise):
     """By mean and deviation, from sums with noise: for many columns whose ranges are about right."""
 
@@ -173,6 +170,7 @@ def one_against_rest(dataset: Dataset, positive: int) -> Dataset:
 
 
 Label = Annotated[int, Field(ge=0)]
+Scale = Literal["none", "unit-ball", "unit-sphere"]
 
 
 @dataclass(frozen=True)
@@ -182,6 +180,17 @@ class Facts:
     rows: tuple[int, int]  # training and hold-out
     shape: tuple[int, ...]  # of a record
     classes: int
+
+    @classmethod
+    def of(cls, name: str) -> Facts:
+        """As public.toml has them."""
+        table = PUBLIC_SETS[name]
+        return cls(tuple(table["rows"]), tuple(table["shape"]), table["classes"])
+
+
+def described(name: str) -> tuple[Facts, Origin]:
+    """A public set, as public.toml describes it."""
+    return Facts.of(name), Origin.of(name)
 
 
 def _known_steps(transform: list[Any]) -> list[Any]:
@@ -200,47 +209,34 @@ class Source(ABC):
         default_factory=Even
     )
     records: Annotated[
-        Count | list[Count] | None, "the declared, public number of records of a node: one for all, or a list"
+        Count | list[Count] | None, "declared, public number of records of a node: one for all, or a list"
     ] = None
     train_rows: Annotated[Count | None, "so many training rows, after a seeded shuffle"] = None
-    labels: Annotated[
-        Annotated[list[Label], Field(min_length=1)] | None, "only the records of these classes"
-    ] = None
+    labels: Annotated[list[Label] | None, Field(min_length=1), "only records of these classes"] = None
     positive: Annotated[Label | None, "two classes: this label against the rest"] = None
-    held_out: Annotated[
-        Count | None, "so many training rows take the place of the test rows, to choose settings on"
-    ] = None
-    persons: Annotated[
-        Count | None, "made-up persons of a set that has none: row i is of person i modulo so many"
-    ] = None
+    held_out: Annotated[Count | None, "so many training rows replace the test rows, for tuning"] = None
+    persons: Annotated[Count | None, "made-up persons: row i is of person i modulo so many"] = None
     transform: Annotated[
         list[Any], AfterValidator(_known_steps), "fixed features, a list of steps: see docs/frontier.md"
     ] = field(default_factory=list)
     pca: Annotated[Count | None, "so many principal components in place of the record"] = None
     pca_from: Annotated[
         str,
-        "what they are fitted on: a public set of the same width; private, the training records with "
-        "noise that privacy.preprocessing pays for; or train, the same without",
+        "fitted on a public set of that name; private: on the training records with noise; train: without",
     ] = "train"
     standardise: Annotated[
         Annotated[Standardise, standardisations] | None,
-        "every column by its middle and spread, released with noise; see docs/preprocessing.md",
+        "columns by middle and spread, with noise; see docs/preprocessing.md",
     ] = None
     class_weights: Annotated[
         Annotated[list[Positive], Field(min_length=2)] | Literal["private"] | None,
-        "by what the loss of a record of each class is multiplied: a public list, or private, from "
-        "counts with noise that privacy.preprocessing pays for",
+        "factors of each class's loss: a public list, or private, from counts with noise",
     ] = None
-    most_weight: Annotated[
-        float, Field(gt=1, le=1000, description="private weights lie between this and 1 over it")
-    ] = 10.0
-    scale: Annotated[
-        Literal["none", "unit-ball", "unit-sphere"], "every record by itself: x / max(1, ‖x‖), or x / ‖x‖"
-    ] = "none"
-    bias: Annotated[
-        bool | Literal["outside"],
-        "a constant feature of a scaled table: (x, 1)/√2, in the ball, or outside: (x, 1)",
-    ] = False
+    most_weight: Annotated[float, Field(gt=1, le=1000), "private weights are between this and 1 over it"] = (
+        10.0
+    )
+    scale: Annotated[Scale, "every record by itself: x / max(1, ‖x‖), or x / ‖x‖"] = "none"
+    bias: Annotated[bool | Literal["outside"], "a constant feature: (x, 1)/√2, or outside: (x, 1)"] = False
 
     kind: ClassVar[str]
     own: ClassVar[bool] = False  # the user's own records: private, and kept nowhere else

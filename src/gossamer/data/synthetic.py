@@ -99,7 +99,6 @@ class Regression(_Linear):
 
 
 @datasets.register("synthetic-logistic")
-@dataclass(frozen=True, kw_only=True)
 class LogisticLabels(_Linear):
     """P(label = 1) = σ(⟨x, θ⟩) with x and the non-zero part of θ standard normal: one vector of coefficients."""
 
@@ -110,7 +109,6 @@ class LogisticLabels(_Linear):
 
 
 @datasets.register("synthetic-counts")
-@dataclass(frozen=True, kw_only=True)
 class Counts(_Linear):
     """y ~ Poisson(e^⟨x, θ⟩) with x and √p times the non-zero part of θ standard normal, for loss.kind = poisson."""
 

@@ -231,9 +231,8 @@ class Table(ABC):
         if words:
             raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}: see data.features")
         x = np.empty((columns.num_rows, len(names)), np.float32)
-        with np.errstate(
-            over="ignore"
-        ):  # a number too large for float32 becomes infinite and is refused by name
+        # A number too large for float32 becomes infinite and is refused by name.
+        with np.errstate(over="ignore"):
             for place, its in enumerate(values.values()):
                 x[:, place] = its
         _check_finite(self.name, x, names)

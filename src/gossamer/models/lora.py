@@ -26,18 +26,14 @@ Names = list[Annotated[str, Field(min_length=1)]]
 class LoRA:
     """Low-rank adapters on the network, which is frozen but for them."""
 
-    rank: Annotated[
-        Count, "columns of A and B; each adapted layer of (in, out) trains rank × (in + out) numbers"
-    ] = 4
+    rank: Annotated[Count, "columns of A and B; a layer of (in, out) trains rank × (in + out) numbers"] = 4
     alpha: Annotated[Positive | None, "B A is multiplied by alpha / rank; the rank if not set"] = None
     targets: Annotated[
         Names | None,
         "names of layers, or their last parts: Linear, Embedding and attention, of which q_proj, k_proj, v_proj and "
         "out_proj can be named; all Linear layers and attention projections that are not in train if not set",
     ] = None
-    train: Annotated[Names, "names of layers that are trained whole, such as a new head"] = field(
-        default_factory=list
-    )
+    train: Annotated[Names, "layers that are trained whole, such as a new head"] = field(default_factory=list)
 
     def adapt(self, module: nn.Module, *, seed: int) -> nn.Module:
         """A copy of the module with adapters; everything but them and `train` is frozen."""

@@ -53,15 +53,10 @@ class TopologyKind(ABC):
     """A graph or a schedule of graphs. A new kind is a subclass with `make`, registered in `topologies`."""
 
     mixing: Annotated[
-        Literal["metropolis", "uniform"] | None,
-        "how doubly stochastic weights are made; metropolis where the graph is undirected",
+        Literal["metropolis", "uniform"] | None, "doubly stochastic weights; metropolis where undirected"
     ] = None
-    dropout: Annotated[
-        float, Field(ge=0, lt=1, description="probability that a link fails, drawn in every round")
-    ] = 0.0
-    slow: Annotated[
-        Annotated[SlowLinks, Table()] | None, "a share of the links carries only some of its messages"
-    ] = None
+    dropout: Annotated[float, Field(ge=0, lt=1), "probability that a link fails, drawn in every round"] = 0.0
+    slow: Annotated[Annotated[SlowLinks, Table()] | None, "links that carry only some messages"] = None
 
     kind: ClassVar[str]
     fewest_nodes: ClassVar[int] = 1
@@ -144,7 +139,6 @@ Rng = np.random.Generator
 
 
 @topologies.register("ring")
-@dataclass(frozen=True, kw_only=True)
 class Ring(TopologyKind):
     """Each node and its two neighbours on a circle."""
 
@@ -156,7 +150,6 @@ class Ring(TopologyKind):
 
 
 @topologies.register("directed-ring")
-@dataclass(frozen=True, kw_only=True)
 class DirectedRing(TopologyKind):
     """Node i sends to i + 1."""
 
@@ -168,7 +161,6 @@ class DirectedRing(TopologyKind):
 
 
 @topologies.register("star")
-@dataclass(frozen=True, kw_only=True)
 class Star(TopologyKind):
     """Node 0 in the middle."""
 
@@ -180,7 +172,6 @@ class Star(TopologyKind):
 
 
 @topologies.register("complete")
-@dataclass(frozen=True, kw_only=True)
 class Complete(TopologyKind):
     """Everyone with everyone."""
 
@@ -222,7 +213,6 @@ class _Lattice(TopologyKind):
 
 
 @topologies.register("grid")
-@dataclass(frozen=True, kw_only=True)
 class Grid(_Lattice):
     """A rectangle of rows × columns, neighbours up, down, left and right."""
 
@@ -232,7 +222,6 @@ class Grid(_Lattice):
 
 
 @topologies.register("torus")
-@dataclass(frozen=True, kw_only=True)
 class Torus(_Lattice):
     """A grid whose opposite borders touch: every node has four neighbours."""
 
@@ -242,7 +231,6 @@ class Torus(_Lattice):
 
 
 @topologies.register("exponential")
-@dataclass(frozen=True, kw_only=True)
 class Exponential(TopologyKind):
     """Node i sends to i + 1, i + 2, i + 4, … (mod n), all in every round."""
 
@@ -254,7 +242,6 @@ class Exponential(TopologyKind):
 
 
 @topologies.register("one-peer-exponential")
-@dataclass(frozen=True, kw_only=True)
 class OnePeerExponential(TopologyKind):
     """In round k node i sends to i + 2^(k mod ⌈log₂ n⌉) (mod n) only."""
 
@@ -288,10 +275,7 @@ class Edges(TopologyKind):
 class Matrix(TopologyKind):
     """The user's own mixing matrix, used as given."""
 
-    matrix: Annotated[
-        list[list[float]] | str,
-        "a nested list, or a .npy or .csv file; entry [i, j] is what node i takes from node j",
-    ]
+    matrix: Annotated[list[list[float]] | str, "a list, or .npy or .csv file; [i, j]: what i takes from j"]
 
     def make(self, nodes: int, rng: Rng) -> Graph:
         dense = read_matrix(self.matrix)
@@ -431,9 +415,7 @@ class Digraph(TopologyKind):
     Redrawn until its column-stochastic weights are not doubly stochastic, so that push-sum's w is not 1.
     """
 
-    p: Annotated[float, Field(gt=0, lt=1, description="probability of every arc that is not in the ring")] = (
-        0.2
-    )
+    p: Annotated[float, Field(gt=0, lt=1), "probability of every arc that is not in the ring"] = 0.2
 
     fewest_nodes: ClassVar[int] = 3
     random: ClassVar[bool] = True

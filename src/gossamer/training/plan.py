@@ -285,7 +285,7 @@ def _with_exact_means(
         noised = deviations_of(config, plan)
         least = float(noised[noised > 0].min(initial=math.inf)) if (noised > 0).any() else 0.0
         mean = WindowMean(topology.rounds.windows, grid_of(least, config.nodes))
-        equal = "all nodes hold the same model to the last bit"
+        equal = "all nodes hold one model to the last bit"
     else:
         mean = FilterMean(filter_of(topology))
         equal = f"models of two nodes differ by rounding (at most {mean.filter.error:.1g} of the largest value a mean)"

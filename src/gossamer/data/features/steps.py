@@ -213,7 +213,6 @@ class GroupNorm(StepKind):
 
 
 @steps.register("unit-norm")
-@dataclass(frozen=True, kw_only=True)
 class UnitNorm(StepKind):
     """Every record by itself: x / ‖x‖."""
 
@@ -262,7 +261,6 @@ class RandomProjection(StepKind):
 
 
 @steps.register("standardise")
-@dataclass(frozen=True, kw_only=True)
 class Standardise(FittedKind):
     """(x − m) / s per column, m and s the mean and deviation over *public* records; |·| ≤ 5 where they do not fit."""
 
@@ -316,7 +314,6 @@ class Projection(FittedKind):
 
 
 @steps.register("straighten")
-@dataclass(frozen=True, kw_only=True)
 class Straighten(StepKind):
     """The ink's centre to the middle, its rows shifted until its columns and rows no longer vary together.
 
