@@ -188,7 +188,7 @@ def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
         "## Size and time",
         *_wrapped(
             "What was run of the paper's cells, seeds, rounds and lots, in paper mode: the smallest share of any cell. "
-            "What else is cut is on the item's page."
+            "What else is cut is on the item's page. Times are by the clock, most of them on a machine with other work."
         ),
         "",
         "| item | of the paper's size | time of the runs |",
