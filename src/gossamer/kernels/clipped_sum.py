@@ -33,7 +33,7 @@ from gossamer.kernels.oracle import Vmap, refusal, why
 from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.random_layers import Numbers
-from gossamer.kernels.rounding import even, room
+from gossamer.kernels.rounding import even, most, room
 from gossamer.kernels.stack import ParameterStack
 from gossamer.kernels.threads import runs_compiled
 
@@ -150,7 +150,7 @@ class ClippedSum:
             total = torch.zeros_like(total, dtype=torch.float64)
 
         def run(rows: slice, worker: Method = method) -> None:
-            worker.lot = lot
+            worker.lot, worker.most = lot, 0 if self._room is None else most(self._room)
             for records, whose in stretches(persons, rows, lot, plan.records):
                 part = rows, records
                 if in_pieces and not bool(mask[part].any()):
@@ -185,25 +185,25 @@ class ClippedSum:
         return total.to(points.dtype), norms
 
     def _fixed(
-        self, method: Method, nodes: int, most: int, points: Tensor, x: Tensor, y: Tensor
+        self, method: Method, nodes: int, fitting: int, points: Tensor, x: Tensor, y: Tensor
     ) -> tuple[int, int]:
         """How many nodes and records every call takes, so that a record's gradient is the same in every place."""
         assert self._room is not None
-        if (nodes, most) not in self._chunks:
-            records = next(n for n in range(min(most, self._room), 0, -1) if self._room % n == 0)
+        if (nodes, fitting) not in self._chunks:
+            records = next(n for n in range(min(fitting, self._room), 0, -1) if self._room % n == 0)
             shapes = [(nodes, even(records, nodes)), (1, even(records, 1)), (1, 1)]
             if (
-                nodes == 1 and most <= FEW and self._room > EIGHT
+                nodes == 1 and fitting <= FEW and self._room > EIGHT
             ):  # a large network: places are dear, calls are not
                 shapes.insert(0, (1, EIGHT))
-            self._chunks[nodes, most] = next(
+            self._chunks[nodes, fitting] = next(
                 shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape)
             )
-            if self._chunks[nodes, most] == (1, 1):
+            if self._chunks[nodes, fitting] == (1, 1):
                 logger.warning(
                     "gradients are computed one record at a time, so that no record's depends on others"
                 )
-        return self._chunks[nodes, most]
+        return self._chunks[nodes, fitting]
 
     def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         """The method of the module in its present mode, for records of this shape."""
