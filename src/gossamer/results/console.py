@@ -254,7 +254,7 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
     if not o.method.keeps_local_models and (exact := plan.without_rounding()) is not None:
         share, epsilon = exact
         lines.append(
-            f"rounding: noise is for {1 + share:.4f} clips, as sums are floats; exact ones: ε = {epsilon:.4g}"
+            f"rounding: noise is for {1 + share:.4f} clips, as sums are floats; exact ones: ε ≈ {epsilon:.4g}"
         )
     graph = graph_line(o.topology.figures())
     lines.append(f"graph: {graph}; {size_text(o.bytes_per_round)} per round in all")

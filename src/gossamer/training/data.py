@@ -32,7 +32,7 @@ from gossamer.data.partition import (
 )
 from gossamer.data.partition import split as deal_out
 from gossamer.errors import UserError
-from gossamer.options.stage import stage
+from gossamer.options.stage import STAGES
 
 Rows = NDArray[Any]
 
@@ -60,7 +60,7 @@ def load(
 ) -> Dataset:
     """The configuration's records; with a file per node, those of the nodes hosted here (of all, if None)."""
     labels_are_declared(config)
-    stage("reading the data")
+    STAGES.info("reading the data")
     hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
     if isinstance(config.data, Memory) and given is not None:
         return _checked(config, given.dataset(config.data, hosted, data_dir, config.seed))

@@ -19,7 +19,6 @@ from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.memory import Footprint, footprint
 from gossamer.kernels.stack import ParameterStack
-from gossamer.training.calibration import rates_of
 from gossamer.training.data import DataFacts
 
 MANY = 1000  # nodes: a graph of more that follows a rule is never listed
@@ -102,7 +101,8 @@ def expected(
         algorithm,
         hosted=hosted,
         model=size_of(config, facts.shape, facts.outputs, module),
-        lot=facts.records_of_unit * max(lot for _, lot in rates_of(config, facts.records)),
+        lot=facts.records_of_unit
+        * max(config.privacy.sampling.lot_of(J, i)[1] for i, J in enumerate(facts.records)),
         numbers=math.prod(facts.shape),
         dataset=facts.dataset,
     )

@@ -29,17 +29,16 @@ from gossamer.models.layers import Centred, check_is_module, check_module, check
 from gossamer.models.lora import idle_parameters
 from gossamer.models.measures import Measure, cells_of, measures_of
 from gossamer.models.tasks import Task
-from gossamer.options.stage import stage
+from gossamer.options.stage import STAGES
 from gossamer.results.console import summary
 from gossamer.results.notebook import plan_html, plan_text
 from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
-from gossamer.training.calibration import Pool, plan_privacy, pool, rates_of
 from gossamer.training.data import DataCache, DataFacts, facts_of
 from gossamer.training.estimate import estimate, expected, refuse_beyond_machine, refuse_long_pricing
 from gossamer.training.preprocess import Step, steps_of
-from gossamer.training.privacy import PrivacyPlan
+from gossamer.training.privacy import Pool, PrivacyPlan, plan_privacy, pool
 from gossamer.training.views import deviations_of, network_figures
 
 READ_OFF = {
@@ -100,7 +99,7 @@ class Plan:
         if not force:
             refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
             refuse_long_pricing(config, config.rounds * algorithm.draws)
-        stage("building the graph")
+        STAGES.info("building the graph")
         topology = _topology(config, algorithm)
         facts = facts_of(asked, data_dir, cache, nodes)
         method.check(facts.classes)
@@ -123,7 +122,8 @@ class Plan:
         _refuse_idle_adapters(module, facts)
         module, algorithm = _centred(config, facts, module, algorithm)
         check_no_mixing(module)
-        rates, pooled, records = rates_of(config, facts.records), None, facts.records
+        records, pooled = facts.records, None
+        rates = [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]  # (q_i, L_i)
         if config.baseline == "central":
             pooled = pool(config, records, rates)
             records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
