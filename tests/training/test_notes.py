@@ -13,7 +13,7 @@ from gossamer.algorithms import RULES
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.mechanism.clipping import ConstantClip, clips
 from gossamer.methods import method_of
-from gossamer.training.plan import notes_of
+from gossamer.training.plan import Plan, notes_of
 
 OWN: dict[str, Any] = {"kind": "csv", "path": "records.csv", "label": "y", "classes": 2}
 NOTES: list[tuple[str, dict[str, Any], str]] = [
@@ -30,7 +30,7 @@ NOTES: list[tuple[str, dict[str, Any], str]] = [
 
 def notes(recipe: Any, **changes: Any) -> list[str]:
     config = configured(recipe, **changes)
-    return notes_of(config, method_of(config))
+    return notes_of(config)
 
 
 @pytest.mark.parametrize(("recipe", "changes", "says"), NOTES)
@@ -46,7 +46,7 @@ def test_a_plain_run_has_none_and_an_owner_needs_no_word_about_dealing() -> None
 
 def test_the_methods_own_notes_come_first() -> None:
     config = configured(DIGITS, mode="paper", algorithm__observes="raw", privacy__runs=2)
-    *own, last = notes_of(config, method_of(config))
+    *own, last = Plan.of(config).privacy.notes
     assert own == method_of(config).notes()
     assert "raw losses" in own[0]
     assert "runs that share the budget" in last

@@ -273,8 +273,8 @@ def configuration(
         changes["runtime.kind"] = runtime
     if resume is None:
         tables = recipes.read(recipe or "quickstart")
-        config = resolve(tables, changes)
-        show_replaced(tables, changes)
+        sentence, config = replaced(tables, changes), resolve(tables, changes)
+        show_replaced(sentence)
         return config
     if recipe is not None or out is not None:
         raise UserError(f"--resume {resume} continues the run in it; leave out the recipe and --out.")
@@ -286,16 +286,19 @@ def configuration(
     return stored(RunDirectory.resume(resume).path / "config.toml", changes)
 
 
-def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Warn on stderr, before anything else, about settings that a new kind of data removes."""
-    # The process that starts ranks has printed it.
-    if (sentence := replaced(recipe, changes)) is not None and not launched():
+def show_replaced(sentence: str | None) -> None:
+    """Warn on stderr, before anything else, about settings that a new kind of data removes (see `replaced`)."""
+    if sentence is not None and not launched():  # the process that starts ranks has printed it
         terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
 
 
 def join_group(config: RunConfig) -> AbstractContextManager[Group]:
     """This process among those that carry the run: alone, or as torchrun's environment says."""
-    runtime, nodes, rank = config.runtime, effective(config).nodes, started_as_rank()
+    runtime, nodes, rank = (
+        config.runtime,
+        1 if config.baseline == "central" else config.nodes,
+        started_as_rank(),
+    )
     if runtime.kind == "simulator" and rank:
         raise UserError(
             "torchrun started several processes, but runtime.kind = 'simulator' needs one; use --runtime processes."

@@ -268,7 +268,7 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
     """
     if config.privacy.unit == "node":
         return [1] * len(sizes)
-    value, many = config.data.records, config.privacy.protects.many
+    value = config.data.records
     if value is not None:
         each = value if isinstance(value, list) else [value] * len(sizes)
         # As many as training has of them on average: how many it has is as private as how many there are.
@@ -278,7 +278,8 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
-            f"data.records is not set: how many {many} a node holds is private until you declare it; "
-            f"set a public number, rounded as you like, for example data.records = {example}."
+            f"is not set: how many {config.privacy.protects.many} a node holds is private until you declare it",
+            key="data.records",
+            remedy=f"set a public number, rounded as you like, for example data.records = {example}",
         )
     return list(sizes)

@@ -335,7 +335,7 @@ def plan_privacy(
         on=privacy.noise.on,
         observer=noise.observer,
         copies=most_nodes(config) if noise.adds else 1,
-        clipped=CLIPPED_LOT if privacy.clip.of_lot else None,
+        clipped=CLIPPED_LOT if privacy.clip.of == "lot" else None,
         protects=privacy.protects,
     )
     STAGES.info("calibrating the noise")
