@@ -31,7 +31,7 @@ from gossamer.models.measures import Measure, cells_of, measures_of
 from gossamer.models.tasks import Task
 from gossamer.options.stage import STAGES
 from gossamer.results.console import summary
-from gossamer.results.notebook import plan_html, plan_text
+from gossamer.results.notebook import Epsilons, plan_html, plan_text
 from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
@@ -49,7 +49,7 @@ READ_OFF = {
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Epsilons):
     """What a run is and would cost. Shows itself as a table and the growth of ε in a notebook."""
 
     config: RunConfig  # what runs
@@ -122,6 +122,8 @@ class Plan:
         if config.baseline == "central":
             pooled = pool(config, records, rates)
             records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
+        noise, claim = method.noise, method.claim(algorithm, topology, facts.classes, sum(records))
+        notes = [*method.notes(), *notes_of(config)]
         vector = method.vector(algorithm, module, facts.classes)  # refuses a loss that does not fit
         if (own or hasattr(config.loss, "per_record")) and hasattr(vector, "try_on"):
             # Refused here, before anything is written, if it cannot keep records apart.
@@ -135,10 +137,10 @@ class Plan:
             records,
             rates,
             draws_per_round=algorithm.draws,
-            noise=method.noise,
-            claim=method.claim(algorithm, topology, facts.classes, sum(records)),
+            noise=noise,
+            claim=claim,
             dimension=ParameterStack(module).dim,
-            notes=[*method.notes(), *notes_of(config)],
+            notes=notes,
         )
         if _takes_exact_means(config):
             algorithm, plan = _with_exact_means(config, algorithm, topology, plan)
@@ -180,17 +182,6 @@ class Plan:
     def result(self) -> dict[str, Any]:
         """What `gossamer plan --json` prints, but for what was spent on the same records before."""
         return summary(self)
-
-    @property
-    def epsilon_proven(self) -> float | None:
-        """Of the worst node; δ, adjacency, unit and observer are next to it in `result`."""
-        proven: float | None = self.result["epsilon_proven"]
-        return proven
-
-    @property
-    def epsilon_claimed(self) -> float | None:
-        claimed: float | None = self.result["epsilon_claimed"]
-        return claimed
 
     def __repr__(self) -> str:
         return plan_text(self)

@@ -122,6 +122,7 @@ class PrivacyPlan(Draws):
 
     def figures(self) -> dict[str, Any]:
         """The keys that `run`, `plan` and `audit` share."""
+        delta = self.delta
         claims = [node.claim.epsilon for node in self.nodes if node.claim.epsilon is not None]
         return {
             "epsilon_claimed": max(claims, default=None),
@@ -136,7 +137,7 @@ class PrivacyPlan(Draws):
             "not_proven_because": self.worst.proven.because,
             "claim_reference": self.nodes[0].claim.reference,
             "claim_flags": sorted({flag for node in self.nodes for flag in node.claim.flags}),
-            "delta": self.delta,
+            "delta": delta,
             "adjacency": self.adjacency,
         }
 

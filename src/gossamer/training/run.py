@@ -443,9 +443,10 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
         key = RunKey.create(directory.path)
         first = ("config.toml", "topology.json", PLAN)
         digests = {name: digest_of(directory.path / name) for name in first}
-        mark = records_mark(parts, key)
-        marked = {} if mark is None else {"records_mark": mark}
-        directory.write_json("manifest.json", {**manifest, "key": key.public, **marked, "files": digests})
+        manifest |= {"key": key.public, "files": digests}
+        if (mark := records_mark(parts, key)) is not None:
+            manifest["records_mark"] = mark
+        directory.write_json("manifest.json", manifest)
     except OSError as error:
         raise unwritable(directory.path, error) from None
     return key
