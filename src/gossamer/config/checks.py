@@ -1,21 +1,75 @@
-"""Refusals that need more than one key, as rows of a table: refused or not, key, value, problem, remedy.
+"""What runs, and what is refused of it.
 
-`check` goes through all of them for the configuration that runs (a baseline runs another than was asked for). What one
-method alone cannot be combined with is in that method's folder.
+Refusals that need more than one key are rows of a table: refused or not, key, value, problem, remedy. `check` goes
+through all of them for the configuration that runs (a baseline runs another than was asked for). What one method alone
+cannot be combined with is in that method's folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from gossamer.config.schema import RunConfig
+from gossamer.config.methods import preset_of
+from gossamer.config.schema import Noise, RunConfig
 from gossamer.data.own import Memory, OwnRecords
 from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
+from gossamer.mechanism.clipping import NoClip
+from gossamer.mechanism.noise.gaussian import Gaussian
+from gossamer.mechanism.noise.schedules import NoNoise
 from gossamer.models.networks import Lookup
+from gossamer.topology.kinds import Complete
 
 Row = tuple[bool, str, object, str, str]  # refused?, key, value, problem, remedy
 _ADD_UP = "they add up in the sum of all nodes while the noise does not, which is not priced"
+
+
+def effective(config: RunConfig) -> RunConfig:
+    """The configuration that runs. It is never written: the run directory holds what was asked for.
+
+    A baseline is what a method is compared with, from its own configuration: other parts, the same everything else.
+
+    non-private        the same algorithm without clip and noise; lots are drawn as before
+    no-communication   every node alone, privacy as it is
+    central            all records on one node: DP-SGD with the same (ε, δ) and expected number of records a round
+    """
+    privacy = config.privacy
+    changes: dict[str, Any]
+    if config.baseline == "non-private":
+        noise = privacy.noise.model_copy(update={"schedule": NoNoise(), "multiplier": None})
+        change = {"clip": NoClip(), "noise": noise, "claim": "none", "epsilon": None}
+        changes = {"privacy": privacy.model_copy(update=change)}
+    elif config.baseline == "no-communication":
+        changes = {
+            "weighting": "uniform",  # a node alone has no sum to weight, only its own step size to spoil
+            "privacy": privacy.model_copy(update={"noise": _own_noise(privacy.noise)}),
+        }
+        if alone := preset_of(config.algorithm.kind).get("alone"):  # what the method does without the others
+            changes["algorithm"] = replace(config.algorithm, **alone)
+    elif config.baseline == "central":
+        # One node, so one budget: the strictest of those asked for.
+        change = {
+            "epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta), "noise": _own_noise(privacy.noise)
+        }  # fmt: skip
+        changes = {
+            "nodes": 1,
+            "topology": Complete(),
+            "privacy": privacy.model_copy(update=change),
+        }
+    else:
+        return config
+    return config.model_copy(update={**changes, "name": f"{config.name}+{config.baseline}"})
+
+
+def _own_noise(noise: Noise) -> Noise:
+    """Masks cancel between nodes; a node alone has its own noise."""
+    return noise.model_copy(update={"family": Gaussian()}) if noise.family.cancels else noise
+
+
+def _least(value: float | list[float] | None) -> float | None:
+    return min(value) if isinstance(value, list) else value
 
 
 def check(config: RunConfig) -> None:

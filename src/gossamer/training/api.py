@@ -21,8 +21,7 @@ from gossamer import algorithms as rules
 from gossamer.algorithms.base import Exponential
 from gossamer.config import recipes
 from gossamer.config.algorithm import CONTEXT, algorithms
-from gossamer.config.baselines import effective
-from gossamer.config.checks import check
+from gossamer.config.checks import check, effective
 from gossamer.config.layers import named, parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import Data

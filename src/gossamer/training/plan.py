@@ -15,8 +15,7 @@ from gossamer.algorithms import rule
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.means import FilterMean, WindowMean, grid_of
 from gossamer.algorithms.wrappers import Centre, ExactMean
-from gossamer.config.baselines import effective
-from gossamer.config.checks import check
+from gossamer.config.checks import check, effective
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.data.own import Memory, OwnRecords
