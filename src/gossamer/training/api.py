@@ -25,7 +25,7 @@ from gossamer.config.checks import check, effective
 from gossamer.config.layers import named, parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import Data
-from gossamer.errors import UserError, short
+from gossamer.errors import UserError
 from gossamer.mechanism.clipping import clips
 from gossamer.mechanism.noise import families
 from gossamer.models.losses import losses, own_loss
@@ -166,7 +166,7 @@ def _run(
     tracker = find_tracker(track) if track else None
     for name, value in (("progress", progress), ("force", force)):
         if not isinstance(value, bool | None):
-            raise UserError(f"{name} = {short(value)} must be True or False.")
+            raise UserError("must be True or False", key=name, value=value)
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     listeners = [*map(_listener, callbacks)]
@@ -299,15 +299,14 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
         started_as_rank(),
     )
     if runtime.kind == "simulator" and rank:
-        raise UserError(
-            "torchrun started several processes, but runtime.kind = 'simulator' needs one; use --runtime processes."
-        )
+        problem = "needs one process, but torchrun started several"
+        remedy = "use --runtime processes"
+        raise UserError(problem, key="runtime.kind", value="simulator", remedy=remedy)
     if runtime.kind == "simulator":
         return nullcontext(Alone(nodes))
     if not rank:
-        raise UserError(
-            "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
-        )
+        remedy = "start this with torchrun, or use `gossamer run`"
+        raise UserError("needs processes", key="runtime.kind", value="processes", remedy=remedy)
     blocks = split(nodes, ranks_started(), runtime.blocks)
     return connect(blocks, timeout=runtime.timeout, device=config.device)
 

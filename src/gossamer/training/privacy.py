@@ -405,14 +405,18 @@ def pool(config: RunConfig, records: Sequence[int], pairs: Sequence[tuple[float,
         return Pool(total, lot, [rate] * n)
     if config.privacy.sampling.make_uneven([1.0]) is None:
         raise UserError(
-            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} cannot give nodes of different sizes equal "
-            "weight in the pooled records of baseline = 'central'; use kind = 'poisson' or weighting = 'size'."
+            "cannot give nodes of different sizes equal weight in the pooled records of baseline = 'central'",
+            key="privacy.sampling.kind",
+            value=config.privacy.sampling.kind,
+            remedy="use kind = 'poisson' or weighting = 'size'",
         )
     rates = [lot / (n * J) for J in records]
     if max(rates) > 1:
         raise UserError(
-            f"weighting = 'uniform' would draw each record of the smallest node {max(rates):.3g} times a round in "
-            "baseline = 'central'; use a smaller privacy.sampling.rate or weighting = 'size'."
+            f"would draw each record of the smallest node {max(rates):.3g} times a round in baseline = 'central'",
+            key="weighting",
+            value="uniform",
+            remedy="use a smaller privacy.sampling.rate or weighting = 'size'",
         )
     return Pool(total, lot, rates)
 
@@ -468,9 +472,8 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
             factor = given / base.shape(base.draws_before)
             node = replace(node, factor=factor, end=_end(base, node))
         elif epsilon is None:
-            raise UserError(
-                "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
-            )
+            remedy = "set it, or set privacy.noise.multiplier to fix the noise yourself"
+            raise UserError("is not set", key="privacy.epsilon", remedy=remedy)
         elif config.mode == "paper":
             factor, end = base.claim.noise(base, node.rate, epsilon, node.delta)
             node = replace(node, factor=factor, end=_end(base, node) if end is None else end)
@@ -530,16 +533,19 @@ def _check_float32_range(config: RunConfig, base: PrivacyPlan, factor: float) ->
     if not (least >= LEAST_BOUND and largest <= MOST_BOUND):
         extreme = least if least < LEAST_BOUND else largest
         raise UserError(
-            f"privacy.clip.kind = {privacy.clip.kind!r} has a bound of {extreme:.3g} in one of its draws, which "
-            f"float32 cannot keep to; stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them."
+            f"has a bound of {extreme:.3g} in one of its draws, which float32 cannot keep to",
+            key="privacy.clip.kind",
+            value=privacy.clip.kind,
+            remedy=f"stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them",
         )
     # Draws ahead of the first round are on the clip of that one.
     noise = extremes(lambda k: factor * base.shape(k) * bound(max(k - base.draws_before, 0)), base.draws)
     if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
         scale = noise.least if noise.least < LEAST_NOISE else noise.largest
         raise UserError(
-            f"privacy.noise would have scale {scale:.3g} in one of the draws, which float32 cannot represent; "
-            "use another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip."
+            f"would have scale {scale:.3g} in one of the draws, which float32 cannot represent",
+            key="privacy.noise",
+            remedy="use another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip",
         )
 
 
