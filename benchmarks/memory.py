@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 
-from gossamer.config.baselines import effective
+from gossamer.config.checks import effective
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
 from gossamer.methods import method_of

@@ -11,6 +11,8 @@ import os
 
 # Must stand before torch is loaded: spinning OpenMP threads make small products many times slower on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Nor may MKL choose instructions by where a matrix lies in memory: then a record's gradient would depend on its place.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 import importlib
 from typing import TYPE_CHECKING, Any

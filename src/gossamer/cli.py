@@ -122,7 +122,7 @@ def plan(
     if anchor is not None:
         raise UserError("--anchor is compared with a run; name it with --ledger.")
     from gossamer.config import recipes
-    from gossamer.config.layers import parse_overrides
+    from gossamer.config.layers import parse_overrides, replaced
     from gossamer.results.console import show_plan, summary
     from gossamer.training.api import plan as planned
     from gossamer.training.api import show_replaced
@@ -130,7 +130,7 @@ def plan(
 
     changes = parse_overrides(overrides or [])
     o = planned(recipe, changes, data_dir=data_dir, force=force)
-    show_replaced(recipes.read(recipe), changes)
+    show_replaced(replaced(recipes.read(recipe), changes))
     if not as_json:
         show_plan(o, budget=preview([(o, 1)], data_dir))
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.config.baselines import effective
+from gossamer.config.checks import effective
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
 

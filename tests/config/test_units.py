@@ -36,6 +36,6 @@ def test_without_noise_nothing_is_promised_and_nothing_refused() -> None:
         "baseline": "non-private",
         "data.partition": {"kind": "sampled", "size": 9},
     }
-    from gossamer.config.baselines import effective
+    from gossamer.config.checks import effective
 
     check(effective(resolve(recipes.read("quickstart"), asked)))

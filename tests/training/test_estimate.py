@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.support.configurations import configured, outlined
@@ -64,12 +65,13 @@ def test_mapped_records_do_not_count() -> None:
     config = configured(data={"kind": "synthetic-classification", "n": 1000, "features": 8})
     facts = facts_of(config, None, DataCache(), None)
     assert facts.dataset is not None
-    x = zeros("t", (10**6, 8), mapped=True)
-    found = {
-        is_mapped(own): module._bytes(replace(facts.dataset, x_train=own))
-        for own in (x, facts.dataset.x_train)
-    }
-    assert found[False] - found[True] == module.RECORDS * facts.dataset.x_train.nbytes
+    memory = {}
+    for x in (zeros("t", (10**6, 8), mapped=True), np.zeros((10**6, 8), np.float32)):
+        needs = estimate(
+            config, method_of(config).algorithm(), hosted=8, dataset=replace(facts.dataset, x_train=x)
+        )
+        memory[is_mapped(x)] = needs.memory["data.kind = 'synthetic-classification'"]
+    assert memory[False] - memory[True] > module.RECORDS * 31e6
 
 
 def test_draws_that_would_take_minutes_to_price_are_refused() -> None:

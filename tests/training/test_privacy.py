@@ -15,8 +15,8 @@ from gossamer.accounting.profiles import TradeOff
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
-from gossamer.training.calibration import most_nodes
 from gossamer.training.plan import Plan
+from gossamer.training.privacy import most_nodes
 
 QUICK = {"rounds": 40}
 

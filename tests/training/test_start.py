@@ -60,12 +60,14 @@ def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) ->
         assert group.nodes == range(8)
     with join_group(configured(baseline="central")) as group:
         assert group.nodes == range(1)
-    with pytest.raises(UserError, match="needs processes: start this with torchrun, or use `gossamer run`"):
+    with pytest.raises(UserError, match="torchrun") as refused:
         join_group(configured(runtime__kind="processes"))
+    assert (refused.value.key, refused.value.value) == ("runtime.kind", "processes")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "9")
-    with pytest.raises(UserError, match="torchrun started several processes"):
+    with pytest.raises(UserError, match="--runtime processes") as refused:
         join_group(configured())
+    assert (refused.value.key, refused.value.value) == ("runtime.kind", "simulator")
     with pytest.raises(UserError, match=r"runtime\.ranks = 9 is more than nodes = 8"):
         join_group(configured(runtime__kind="processes"))
 

@@ -31,7 +31,7 @@ from gossamer.kernels.stack import fixed_digest
 from gossamer.models.networks import load_module
 from gossamer.options.sentences import as_path, whole_number
 from gossamer.results.certificate import SEEDED, epsilon_text, relation
-from gossamer.results.notebook import Table, fragment, three_epsilons
+from gossamer.results.notebook import Epsilons, Table, fragment, three_epsilons
 from gossamer.results.pages import audit_page, certificate_page, roc_plot
 from gossamer.results.rundir import RunDirectory, free_path, make_empty, read_object, read_text
 from gossamer.results.signatures import SITE
@@ -240,7 +240,7 @@ def add_to_run(run: Path, result: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(Epsilons):
     """The result of an attack, next to what is claimed and proven."""
 
     result: dict[str, Any]  # what `--json` prints
@@ -254,16 +254,6 @@ class Audit:
     def epsilon_audited(self) -> float | None:
         """A lower bound; its δ, adjacency, unit and observer are in `result`."""
         epsilon: float | None = self.result["epsilon_audited"]
-        return epsilon
-
-    @property
-    def epsilon_proven(self) -> float | None:
-        epsilon: float | None = self.result["epsilon_proven"]
-        return epsilon
-
-    @property
-    def epsilon_claimed(self) -> float | None:
-        epsilon: float | None = self.result["epsilon_claimed"]
         return epsilon
 
     @property

@@ -132,7 +132,7 @@ def acts_on_each_axis_alone(parts: Parts) -> bool:
         and parts.clip().scale_is_public
         and (clip.enforced or parts.noise_on_messages)
         and math.isinf(clip.record_bound)
-        and not clip.of_lot
+        and clip.of == "record"
         and not (sampling.disjoint or sampling.needs_true_sizes)
         and reads_exactly(parts.plan.algorithm)
     )

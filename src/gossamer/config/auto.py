@@ -26,23 +26,22 @@ CLIP, A = 0.1, 1.4
 ROUNDS, LITTLE_NOISE, GROWTH, MOST_ROUNDS = 100, 1e-4, 0.8, 1000
 
 
-def any_auto(layered: Mapping[str, Any]) -> bool:
-    """Is one of the three left to the rule?"""
-    return AUTO in (layered.get("rounds"), _table(layered, "algorithm").get("lr"), _clip(layered))
-
-
 def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
     """The configuration with numbers in place of "auto"."""
     algorithm, privacy = _table(layered, "algorithm"), _table(layered, "privacy")
-    rounds, clip = layered.get("rounds"), _clip(layered)
+    rounds, clip = layered.get("rounds"), privacy.get("clip")
+    if _table(privacy, "clip").get("bound") == AUTO:
+        clip = AUTO
     if rounds == AUTO:
-        layered = {**layered, "rounds": (rounds := rounds_for(noise_of_a_run(layered)))}
+        grown = ROUNDS * max(1.0, LITTLE_NOISE / noise_of_a_run(layered)) ** GROWTH
+        layered = {**layered, "rounds": (rounds := int(min(MOST_ROUNDS, round(grown))))}
     if clip == AUTO:
         clip = {"kind": "constant", "bound": CLIP}
         layered = {**layered, "privacy": (privacy := {**privacy, "clip": clip})}
     if algorithm.get("lr") == AUTO:
-        of_records = isinstance(clip, Mapping) and clip.get("kind") == "constant" and clip.get("of") != "lot"
-        bound = clip.get("bound") if of_records else None
+        table = clip if isinstance(clip, Mapping) else {}
+        of_records = table.get("kind") == "constant" and table.get("of") != "lot"
+        bound = table.get("bound") if of_records else None
         if not _is_number(bound) or not _is_number(rounds):
             raise UserError(
                 "goes with a number of rounds and a constant clip of records",
@@ -50,15 +49,13 @@ def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
                 value=AUTO,
                 remedy='set rounds and privacy.clip, or both to "auto"',
             )
-        share = 1 - _number(algorithm, "algorithm.momentum", 0.0)
+        momentum = algorithm.get("momentum", 0.0)
+        if not isinstance(momentum, int | float) or isinstance(momentum, bool) or not 0 <= momentum < 1:
+            raise UserError("must lie in [0, 1)", key="algorithm.momentum", value=momentum)
+        share = 1 - momentum
         lr = travel(noise_of_a_run(layered)) * share / (rounds * bound)
         layered = {**layered, "algorithm": {**algorithm, "lr": float(f"{lr:.4g}")}}
     return layered
-
-
-def rounds_for(noise: float) -> int:
-    """K, from ν."""
-    return int(min(MOST_ROUNDS, round(ROUNDS * max(1.0, LITTLE_NOISE / noise) ** GROWTH)))
 
 
 def travel(noise: float) -> float:
@@ -120,21 +117,8 @@ def _table(layered: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _clip(layered: Mapping[str, Any]) -> Any:
-    """The clip's table, or "auto" where it or its bound is left to the rule."""
-    clip = _table(layered, "privacy").get("clip")
-    return AUTO if isinstance(clip, Mapping) and clip.get("bound") == AUTO else clip
-
-
 def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def _number(table: Mapping[str, Any], key: str, default: float) -> float:
-    value = table.get(key.rpartition(".")[2], default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-        raise UserError("must lie in [0, 1)", key=key, value=value)
-    return float(value)
 
 
 def _smallest(key: str, value: Any, what: str) -> float:

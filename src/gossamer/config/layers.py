@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gossamer.config import recipes
 from gossamer.config.algorithm import algorithms
-from gossamer.config.auto import any_auto, replace_auto
+from gossamer.config.auto import replace_auto
 from gossamer.config.keys import alike
 from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
@@ -58,8 +58,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     for key, value in sorted(changes.items(), key=_names_no_kind):
         layered = merge(layered, _in_full(_nest(key.split("."), value)))
     layered = recipes.absolute_paths(merge(preset, layered), Path.cwd())
-    if any_auto(layered):
-        layered = replace_auto(layered)
+    layered = replace_auto(layered)
     try:
         return RunConfig.model_validate(layered)
     except ValidationError as error:
@@ -89,16 +88,24 @@ def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | Non
 
 
 def _in_full(layer: dict[str, Any]) -> dict[str, Any]:
-    """A layer with its short keys written out, before it is laid over another."""
-    return _noise_by_its_kind(_model_by_its_name(layer))
+    """A layer with its short keys written out, before it is laid over another.
 
-
-def _model_by_its_name(layer: dict[str, Any]) -> dict[str, Any]:
-    """`model = "softmax"` is a model of that kind, `model = "net.py:make"` the user's own code."""
-    model = layer.get("model")
-    if not isinstance(model, str):
+    `model = "softmax"` is a model of that kind, `model = "net.py:make"` the user's own code.
+    `privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are a family's options beside it. Layer
+    by layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
+    """
+    if isinstance(model := layer.get("model"), str):
+        layer = {**layer, "model": {"kind": "own", "path": model} if ":" in model else {"kind": model}}
+    privacy = _table("privacy", layer.get("privacy", {}))
+    noise = _table("privacy.noise", privacy.get("noise", {}))
+    if set(noise) <= set(Noise.model_fields):
         return layer
-    return {**layer, "model": {"kind": "own", "path": model} if ":" in model else {"kind": model}}
+    keys = {"kind", *(field.name for kind in families for field in fields(families[kind]))}  # of any noise
+    family = {key: value for key, value in noise.items() if key in keys and key not in Noise.model_fields}
+    own = {key: value for key, value in noise.items() if key not in family}
+    if family:
+        own["family"] = merge(_table("privacy.noise.family", noise.get("family", {})), family)
+    return {**layer, "privacy": {**privacy, "noise": own}}
 
 
 def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapping[str, Any]]:
@@ -115,29 +122,6 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
             remedy="give a recipe's name, a TOML file, a dictionary or a RunConfig",
         )
     return str(tables.get("name", "unnamed")), tables
-
-
-def _noise_by_its_kind(layer: dict[str, Any]) -> dict[str, Any]:
-    """`privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are a family's options beside it.
-
-    Layer by layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
-    """
-    privacy = _table("privacy", layer.get("privacy", {}))
-    noise = _table("privacy.noise", privacy.get("noise", {}))
-    if set(noise) <= set(Noise.model_fields):
-        return layer
-    short_for = _family_keys() - set(Noise.model_fields)
-    family = {key: value for key, value in noise.items() if key in short_for}
-    if not family:
-        return layer
-    own = {key: value for key, value in noise.items() if key not in short_for}
-    own["family"] = merge(_table("privacy.noise.family", noise.get("family", {})), family)
-    return {**layer, "privacy": {**privacy, "noise": own}}
-
-
-def _family_keys() -> set[str]:
-    """Everything that some noise's table can hold."""
-    return {"kind", *(field.name for kind in families for field in fields(families[kind]))}
 
 
 def adopt_method(recipe: dict[str, Any], preset: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -24,9 +24,6 @@ from gossamer.models.networks import Model, models
 from gossamer.options.registry import Table
 from gossamer.options.types import AccountName, Count, Delta, Epsilon, Positive
 from gossamer.topology.kinds import TopologyKind, topologies
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class Strict(BaseModel):
@@ -50,7 +47,7 @@ class Noise(Strict):
     @property
     def kind(self) -> NoiseKind:
         """Which noise it is: the family, unless the schedule is about another, or none."""
-        return self.schedule.noise(self.family)
+        return self.schedule.another or self.family
 
 
 def _not_empty(value: list[Any]) -> list[Any]:
@@ -239,13 +236,6 @@ class RunConfig(Strict):
     runtime: Runtime = Field(
         default=Runtime(), description="where the nodes live; nothing of it changes what they compute"
     )
-
-    def adapted(self, module: nn.Module) -> nn.Module:
-        """The network with the adapters of [lora], if there are any, for records of one part or several."""
-        from gossamer.models.layers import split_records
-
-        module = module if self.lora is None else self.lora.adapt(module, seed=self.seed)
-        return split_records(module, self.data.layout)
 
     @model_validator(mode="after")
     def a_persons_column_is_no_feature(self) -> RunConfig:

@@ -25,7 +25,10 @@ from gossamer.kernels.operations import MixingError
 from gossamer.kernels.persons import Persons, Together
 from gossamer.kernels.pooling import is_plain_pool
 from gossamer.kernels.random_layers import bytes_of, dropout, random_inputs
+from gossamer.kernels.rounding import beside
 from gossamer.kernels.stack import ParameterStack
+
+LONG = 1 << 40  # records: of such a lot everything is added up in double precision
 
 
 class NotSupportedError(Exception):
@@ -71,8 +74,10 @@ class BookKeeping:
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
         self.together: Together | None = None
+        self._most = 0.0
         self.bytes_held = self.bytes_per_record = self.bytes_per_node = 0
         self.lot = 0  # records of the whole lot, where it is done in slices
+        self.most = 0  # what is public of that
         # Of persons, gradients of these layers are written out; of the others they are only measured.
         written = [name for name, rule in self.rules.items() if rule.writes_persons]
         sizes = zip(self.owners, self.stack.shapes, strict=True)
@@ -149,6 +154,8 @@ class BookKeeping:
         """
         self.together = together = None if persons is None else persons.together(mask)
         self.parameters, self.bytes_held = self._by_layer(points), 0
+        planned = self.most or mask.shape[1]
+        self._most = beside(mask.shape[1], planned)
         self.records.clear()
         with torch.enable_grad():
             losses = self.graph(*(part.flatten(0, 1) for part in (x, y, *random)))
@@ -161,6 +168,9 @@ class BookKeeping:
         with torch.no_grad():
             first, *others = (record.square_norms for record in self.records.values())
             square = sum(others, first)
+            least = [record.least for record in self.records.values() if record.least is not None]
+            if least:
+                square = torch.maximum(square, sum(least[1:], least[0]))
             there = mask if together is None else together.present
             norms = torch.where(there, root(square, len(self.records)).view(there.shape), 0.0)
             refuse_infinite(norms)
@@ -170,8 +180,10 @@ class BookKeeping:
             else:
                 weights = torch.where(mask, weigh(norms), 0.0)
             places = self._by_layer(target)
+            lot = max(self.lot, mask.shape[1])
+            lot = lot if lot <= planned else LONG
             for name, record in self.records.items():
-                record.add_to(weights, places[name], add, max(self.lot, mask.shape[1]))
+                record.add_to(weights, places[name], add, lot)
         self.records.clear()
         self.parameters, self.together = {}, None
         return norms
@@ -216,5 +228,5 @@ class _Layer(torch.autograd.Function):
         (a,), owner, name = ctx.saved_tensors, ctx.owner, ctx.name
         rule, call = owner.rules[name], (owner.parameters[name], a, g, ctx.cache)
         ctx.cache = None
-        owner.records[name] = rule.measure(*call, owner.together)
+        owner.records[name] = rule.measure(*call, owner.together, owner._most)
         return rule.input_gradient(*call) if ctx.needs_input_grad[0] else None, None, None, None

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
@@ -33,7 +34,7 @@ from gossamer.kernels.oracle import Vmap, refusal, why
 from gossamer.kernels.persons import Persons, stretches
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.random_layers import Numbers
-from gossamer.kernels.rounding import even, room
+from gossamer.kernels.rounding import even, most, room
 from gossamer.kernels.stack import ParameterStack
 from gossamer.kernels.threads import runs_compiled
 
@@ -41,6 +42,7 @@ logger = logging.getLogger("gossamer")
 _warned: WeakSet[nn.Module] = WeakSet()  # modules that take the slow way: the warning comes once
 
 EIGHT, FEW = 8, 32  # records
+MANY = 1 << 20  # nodes
 
 Weigh = Callable[[Tensor], Tensor]
 """Per-sample gradient norms (m, B) -> weights (m, B), elementwise."""
@@ -141,8 +143,10 @@ class ClippedSum:
         cores = threads.cores() if spread else 1
         whole = lot if self._room is None else self._room
         plan = slices(nodes, whole, held, self.max_bytes, cores, method.bytes_per_node)
+        longer = mask[:, whole:].any(1).tolist()
         if self._room is not None and persons is None:
-            fixed = self._fixed(method, min(plan.nodes, nodes), plan.records, points, x, y)
+            sole = slices(MANY, whole, held, self.max_bytes, cores, method.bytes_per_node).nodes == 1
+            fixed = self._fixed(method, min(plan.nodes, nodes), plan.records, sole, points, x, y)
             plan = plan._replace(nodes=fixed[0], records=fixed[1])
         in_pieces = lot > plan.records
         total = torch.empty_like(points, memory_format=torch.contiguous_format)
@@ -150,7 +154,8 @@ class ClippedSum:
             total = torch.zeros_like(total, dtype=torch.float64)
 
         def run(rows: slice, worker: Method = method) -> None:
-            worker.lot = lot
+            worker.lot = lot if longer[rows.start] else whole
+            worker.most = 0 if self._room is None else most(self._room)
             for records, whose in stretches(persons, rows, lot, plan.records):
                 part = rows, records
                 if in_pieces and not bool(mask[part].any()):
@@ -176,7 +181,9 @@ class ClippedSum:
                 if in_pieces:
                     total[rows] += into
 
-        jobs = [slice(i, i + plan.nodes) for i in range(0, nodes, plan.nodes)]
+        # A lot that is longer than expected must not show in the last digits of another node's sum.
+        runs = [0, *(i for i in range(1, nodes) if longer[i] != longer[i - 1]), nodes]
+        jobs = [slice(i, min(i + plan.nodes, b)) for a, b in pairwise(runs) for i in range(a, b, plan.nodes)]
         if plan.parallel and not isinstance(method, Vmap):
             self._run_all(method, run, jobs, x, y)
         else:
@@ -185,25 +192,26 @@ class ClippedSum:
         return total.to(points.dtype), norms
 
     def _fixed(
-        self, method: Method, nodes: int, most: int, points: Tensor, x: Tensor, y: Tensor
+        self, method: Method, nodes: int, fitting: int, sole: bool, points: Tensor, x: Tensor, y: Tensor
     ) -> tuple[int, int]:
-        """How many nodes and records every call takes, so that a record's gradient is the same in every place."""
+        """How many nodes and records every call takes, so that a record's gradient is the same in every place.
+
+        And whichever nodes are hosted here: `sole` says whether the network is so large that no two share a call.
+        """
         assert self._room is not None
-        if (nodes, most) not in self._chunks:
-            records = next(n for n in range(min(most, self._room), 0, -1) if self._room % n == 0)
+        if (nodes, fitting) not in self._chunks:
+            records = next(n for n in range(min(fitting, self._room), 0, -1) if self._room % n == 0)
             shapes = [(nodes, even(records, nodes)), (1, even(records, 1)), (1, 1)]
-            if (
-                nodes == 1 and most <= FEW and self._room > EIGHT
-            ):  # a large network: places are dear, calls are not
+            if sole and fitting <= FEW and self._room > EIGHT:  # places are dear, calls are not
                 shapes.insert(0, (1, EIGHT))
-            self._chunks[nodes, most] = next(
+            self._chunks[nodes, fitting] = next(
                 shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape)
             )
-            if self._chunks[nodes, most] == (1, 1):
+            if self._chunks[nodes, fitting] == (1, 1):
                 logger.warning(
                     "gradients are computed one record at a time, so that no record's depends on others"
                 )
-        return self._chunks[nodes, most]
+        return self._chunks[nodes, fitting]
 
     def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         """The method of the module in its present mode, for records of this shape."""
@@ -390,7 +398,8 @@ def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tens
 def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, records: int) -> bool:
     """Are norms of gradients the same to the last bit wherever a record stands in calls of this shape?
 
-    Which instructions a number goes through is a matter of shapes, not of values, so made-up records tell.
+    And a node's sum the same as without the other nodes? Which instructions a number goes through is a matter of
+    shapes, not of values, so made-up records tell.
     """
     generator, lot = torch.Generator().manual_seed(2), (nodes, records)
     shape = *lot, *x.shape[2:]
@@ -411,7 +420,16 @@ def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, rec
         measured = add_finite(method, part, torch.zeros_like, torch.empty_like(own))
         measured = measured.flip(0) if turned else measured
         norms.append(torch.empty_like(measured).index_copy_(1, order, measured))
-    return all(torch.equal(norms[0], other) for other in norms[1:])
+    if not all(torch.equal(norms[0], other) for other in norms[1:]):
+        return False
+    sums = list[Tensor]()
+    for some, missing in ((slice(0, nodes), 0), (slice(0, 1), even(records, 1) - records)):
+        given = [padded(part[some], missing) for part in (values, *random)]
+        labels, there = padded(targets[some], missing), padded(mask[some], missing)
+        sums.append(torch.empty_like(own[some]))
+        part = Part(own[some], given[0], labels, there, given[1:], None, None)
+        add_finite(method, part, torch.ones_like, sums[-1])
+    return nodes == 1 or torch.equal(sums[0][0], sums[1][0])
 
 
 def padded(values: Tensor, missing: int) -> Tensor:

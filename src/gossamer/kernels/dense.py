@@ -107,7 +107,7 @@ class Dense:
         # Numbers of a record between the two passes: hidden values and output gradients.
         self._hidden = int(layers[:, 1].sum() + layers[:-1, 1].sum())
         self._bounded = False
-        self.lot = 0  # as of `BookKeeping`
+        self.lot = self.most = 0  # as of `BookKeeping`
 
     @classmethod
     def of(cls, other: BookKeeping, x: Tensor, y: Tensor) -> Dense | None:
@@ -142,7 +142,7 @@ class Dense:
         # Nodes are done side by side, so a single large one is the library's, which spreads it over the cores.
         spreads = nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
         if not (usual and spreads and runs_compiled(points)):
-            self.other.lot = self.lot
+            self.other.lot, self.other.most = self.lot, self.most
             return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, persons=persons)
         records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
         live, counts = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))

@@ -12,7 +12,6 @@ One file, although long: every layer that can be book-kept, side by side, so tha
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from gossamer.kernels import direct
 from gossamer.kernels.norms import square_norms
 from gossamer.kernels.persons import Together
 from gossamer.kernels.products import combined_in_double, combined_rows
-from gossamer.kernels.rounding import fits
+from gossamer.kernels.rounding import MOST_SHARE, fits, records_at_a_time, share
 from gossamer.kernels.threads import runs_compiled
 
 Parameters = dict[str, Tensor]
@@ -39,6 +38,7 @@ Sum = Callable[[Tensor, Parameters, bool, int], None]
 MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
 SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
 CANCELLED = 2.0**-12  # see `gram_sum`
+EXACT_RECORDS = 4  # of a convolution, multiplied in double precision at a time
 CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
 
 
@@ -46,10 +46,14 @@ CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
 class Measured:
     """The squared norms (N,) of a layer's per-sample gradients, or of persons (m·P,), and their sum once the weights
     (m, B) of all records are known.
+
+    `least` (N,) are what squared norms of whole gradients must be, so that float32 may add up terms that cancel: see
+    `rounding`.
     """
 
     square_norms: Tensor
     add_to: Sum
+    least: Tensor | None = None
 
 
 class Rule(ABC):
@@ -76,9 +80,18 @@ class Rule(ABC):
 
     @abstractmethod
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, together: Together | None = None
+        self,
+        parameters: Parameters,
+        a: Tensor,
+        g: Tensor,
+        cache: Any,
+        together: Together | None = None,
+        most: float = 0,
     ) -> Measured:
-        """`together`: whose gradients are added before they are measured; None: every record is by itself."""
+        """`together`: whose gradients are added before they are measured; None: every record is by itself.
+
+        `most` is B of `rounding`, for terms that cancel.
+        """
 
     @abstractmethod
     def footprint(self, a: Tensor, out: Tensor) -> int:
@@ -100,8 +113,10 @@ def put(target: Tensor, value: Tensor, add: bool) -> None:
         target.copy_(value)
 
 
-def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, terms: int | None = None) -> Tensor:
-    """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and never less.
+def gram_sum(
+    outputs: Tensor, inputs: Tensor, lengths: int, terms: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and S = Σ_t ‖g_t‖ ‖a_t‖; never less.
 
     `lengths` is what G and A were added up over, together; `terms` is T, if not all that are here. Let u be the unit
     roundoff, γ_n = n u / (1 − n u) and S = Σ_t ‖g_t‖ ‖a_t‖. Each G_st is off by at most γ ‖g_s‖ ‖g_t‖, each A_st
@@ -112,10 +127,8 @@ def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, terms: int | None = 
     What underflows in G_st, at most e = lengths · tiny, is not small once it meets an A_st of 10³⁶: it hides up to
     e Σ_st |A_st| ≤ e (Σ_t ‖a_t‖)², and likewise in A_st. Both are added, twice; where both underflow, e² is nothing.
 
-    Cancelling terms also make the *weighted* sum inexact: the n terms of a lot are off by γ_n S w for a record of
-    weight w. With c S² added here, w ≤ C / √(‖Σ‖² + c S²), and by Cauchy and Schwarz its part in the sum stays within
-    C √(1 + γ_n² / c). This c is a constant: one that grew with n would be a weight that depends on the other records,
-    and, as lots are padded to the largest, on those of other nodes.
+    Cancelling terms also make a record's part in the *weighted* sum inexact: w g_t is rounded. With c S² added here,
+    w ≤ C / √(‖Σ‖² + c S²), so that by Cauchy and Schwarz it stays within C √(1 + u² / c).
     """
     positions, info = terms or outputs.shape[-1], torch.finfo(outputs.dtype)
     grams = outputs, inputs
@@ -125,8 +138,9 @@ def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int, terms: int | None = 
     hidden = of_outputs.sum(-1).mul_(small).square_() + of_inputs.sum(-1).mul_(small).square_()
     added = (lengths + positions + 4) * info.eps + CANCELLED
     whole = outputs.mul_(inputs).sum(-1).double().sum(-1).to(sizes.dtype)
-    bound = whole.add_(added * sizes.sum(-1).square_()).clamp_min_(0).add_(hidden)
-    return bound + 4 * positions**2 * info.tiny
+    together = sizes.sum(-1)
+    bound = whole.add_(added * together.square()).clamp_min_(0).add_(hidden)
+    return bound + 4 * positions**2 * info.tiny, together.mul_(1 + lengths * info.eps).add_(hidden.sqrt())
 
 
 def not_below(square: Tensor, sizes: Tensor, terms: int) -> Tensor:
@@ -162,9 +176,9 @@ def weighted_rows(weights: Tensor, rows: Tensor, lot: int) -> Tensor:
     return total.squeeze(1)
 
 
-def add_product(target: Tensor, left: Tensor, right: Tensor, add: bool, lot: int, cancelling: float) -> None:
-    """Put leftᵀ right (m, O, I) of n terms each, or add it; see `rounding.fits`."""
-    if fits(left.shape[1], lot, cancelling):
+def add_product(target: Tensor, left: Tensor, right: Tensor, add: bool, *, single: bool) -> None:
+    """Put leftᵀ right (m, O, I), or add it, in single or in double precision."""
+    if single:
         torch.baddbmm(target, left.mT, right, beta=int(add), out=target)
     else:
         put(target, torch.bmm(left.mT.double(), right.double()).to(target.dtype), add)
@@ -224,40 +238,46 @@ class LinearRule(Rule):
         return gradient
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, together: Together | None = None
+        self,
+        parameters: Parameters,
+        a: Tensor,
+        g: Tensor,
+        cache: None,
+        together: Together | None = None,
+        most: float = 0,
     ) -> Measured:
         records, has_bias = len(a), "bias" in parameters
         a, g = a.reshape(records, -1, a.shape[-1]), g.reshape(records, -1, g.shape[-1])
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
+        least, terms = None, records // len(parameters["weight"]) * positions
         if together is not None:
             square = self._of_persons(a, g, has_bias, together)
-        elif positions == 1 or gram_is_cheaper(positions, rows, columns):
-            square = self._closed_form(a, g, has_bias, positions)
+        elif positions == 1:
+            square = square_norms(g) * (square_norms(a) + int(has_bias))
+        elif gram_is_cheaper(positions, rows, columns):
+            square, sizes = self._gram(a, g, has_bias)
+            if share(terms, most) <= MOST_SHARE:
+                least = (share(terms, most) * sizes).square_()
         else:
             biases = {"bias": g.sum(1)} if has_bias else {}
             return written_out({"weight": torch.bmm(g.mT, a), **biases}, None)
-
         alone = positions == 1 and together is None
 
         def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
             nodes, count = weights.shape
             weighted = (g.view(nodes, count, positions, rows) * weights[:, :, None, None]).flatten(1, 2)
             inputs = a.view(nodes, count * positions, columns)
-            cancelling = 1.0 if alone else 1 / math.sqrt(CANCELLED)
-            add_product(target["weight"], weighted, inputs, add, lot, cancelling)
+            single = fits(terms, lot) if alone else least is not None and lot <= most
+            add_product(target["weight"], weighted, inputs, add, single=single)
             if has_bias:
                 put(target["bias"], weighted.sum(1, dtype=torch.float64).to(weighted), add)
 
-        return Measured(square, add_to)
+        return Measured(square, add_to, least)
 
     @staticmethod
-    def _closed_form(a: Tensor, g: Tensor, has_bias: bool, terms: int) -> Tensor:
-        """(N,) from the norms of single positions, or from the Gram matrices of several."""
-        inputs = square_norms(a) if terms == 1 else torch.bmm(a, a.mT)
-        inputs = inputs.add_(1) if has_bias else inputs
-        if terms == 1:
-            return square_norms(g) * inputs
-        return gram_sum(torch.bmm(g, g.mT), inputs, g.shape[2] + a.shape[2] + 1, terms)
+    def _gram(a: Tensor, g: Tensor, has_bias: bool) -> tuple[Tensor, Tensor]:
+        inputs = torch.bmm(a, a.mT).add_(int(has_bias))
+        return gram_sum(torch.bmm(g, g.mT), inputs, g.shape[2] + a.shape[2] + 1)
 
     def _of_persons(self, a: Tensor, g: Tensor, has_bias: bool, together: Together) -> Tensor:
         """(m·P,): by Gram over all of a person's positions, or from its gradient, whichever is fewer operations."""
@@ -267,8 +287,8 @@ class LinearRule(Rule):
         for some in together.pieces(size * positions * (rows + columns), size * rows * columns):
             inputs, outputs = some.inputs(a), some.gradients(g)
             terms = some.most * positions
-            if terms == 1 or terms**2 * (rows + columns) < (terms + MEMORY_PASSES) * rows * columns:
-                square[some.units] = self._closed_form(inputs, outputs, has_bias, terms)
+            if terms**2 * (rows + columns) < (terms + MEMORY_PASSES) * rows * columns:
+                square[some.units] = self._gram(inputs, outputs, has_bias)[0]
                 continue
             exact = square_norms(torch.bmm(outputs.mT, inputs))
             longest = torch.linalg.vector_norm(inputs, dim=2)
@@ -357,7 +377,13 @@ class ConvolutionRule(Rule):
         return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, together: Together | None = None
+        self,
+        parameters: Parameters,
+        a: Tensor,
+        g: Tensor,
+        cache: Any,
+        together: Together | None = None,
+        most: float = 0,
     ) -> Measured:
         biases = {"bias": per_unit(g.sum((2, 3)), together)} if "bias" in parameters else {}
         if self._direct(a):
@@ -367,22 +393,25 @@ class ConvolutionRule(Rule):
         rows, columns = g.shape[1] // self.groups, a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
         grouped = g.reshape(records, self.groups, rows, positions)
         if together is None and gram_is_cheaper(positions, rows, columns):
-            square = a.new_empty(records)
+            square, sizes = a.new_empty(records), a.new_empty(records)
             for some, windows in self._some_windows(a, positions, cache):
                 own = grouped[some]
                 grams = torch.matmul(own.mT, own), torch.matmul(windows, windows.mT)
-                square[some] = gram_sum(*grams, rows + columns).sum(1)
+                bounds, terms = gram_sum(*grams, rows + columns)
+                square[some], sizes[some] = bounds.sum(1), terms.square_().sum(1)
             for summed in biases.values():
                 square += square_norms(summed)
+            count = len(a) // len(parameters["weight"])
+            step = min(records_at_a_time(positions, most), count)
 
             def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
-                # In float32, which `rounding` does not cover: in double precision a step takes twice as long.
-                total = self._backward(parameters, a, g * weights.reshape(-1, 1, 1, 1), of=1)
-                put(target["weight"], torch.stack(total).view_as(target["weight"]), add)
+                total = self._add_up(weights, a, g, cache, step if lot <= most else 0)
+                put(target["weight"], self._weight_layout(total, target["weight"]), add)
                 for name, summed in biases.items():
                     put(target[name], weighted_rows(weights, summed, lot), add)
 
-            return Measured(square, add_to)
+            least = sizes.mul_(share(step * positions, most) ** 2) if step else None
+            return Measured(square, add_to, least)
         if together is None:
             gradients = a.new_empty(records, self.groups, rows, columns)
             for some, windows in self._some_windows(a, positions, cache):
@@ -394,6 +423,22 @@ class ConvolutionRule(Rule):
                 together.add_sums(gradients, some, torch.matmul(grouped[some], windows))
             gradients = gradients[:-1]
         return written_out({"weight": gradients, **biases}, together, self._weight_layout)
+
+    def _add_up(self, weights: Tensor, a: Tensor, g: Tensor, cache: Tensor | None, step: int) -> Tensor:
+        """Σ_b w_b g_b aᵀ_b of every node, in the windows' order: of so many records in float32, or all in double."""
+        (nodes, count), kernel = weights.shape, self.kernel[0] * self.kernel[1]
+        outputs, columns = g.shape[1] // self.groups, a.shape[1] // self.groups * kernel
+        rows = (g * weights.reshape(-1, 1, 1, 1)).permute(0, 2, 3, 1)
+        total = torch.zeros(nodes, self.groups, outputs, columns, dtype=torch.float64, device=a.device)
+        at_a_time = step or EXACT_RECORDS
+        for i in range(nodes):
+            for first in range(i * count, (i + 1) * count, at_a_time):
+                some = slice(first, min(first + at_a_time, (i + 1) * count))
+                windows = self._windows(a[some]) if cache is None else cache[some]
+                left = rows[some].reshape(-1, self.groups, outputs).permute(1, 2, 0)
+                right = windows.transpose(0, 1).flatten(1, 2)
+                total[i] += left @ right if step else left.double() @ right.double()
+        return total
 
     def _weight_layout(self, total: Tensor, target: Tensor) -> Tensor:
         """From the windows' order of columns: kernel rows, kernel columns, channels."""
@@ -489,7 +534,13 @@ class EmbeddingRule(Rule):
         raise AssertionError("indices have no gradient")
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Tensor, together: Together | None = None
+        self,
+        parameters: Parameters,
+        a: Tensor,
+        g: Tensor,
+        cache: Tensor,
+        together: Together | None = None,
+        most: float = 0,
     ) -> Measured:
         g = g.reshape(len(a), -1, g.shape[-1])
         read = a.reshape(len(a), -1)
@@ -498,7 +549,7 @@ class EmbeddingRule(Rule):
         outside = ((read < 0) | (read >= parameters["weight"].shape[1])).any(1)
         if together is None:
             same = read.unsqueeze(1) == read.unsqueeze(2)
-            square = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1])
+            square, _ = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1])
         else:
             square = self._of_persons(g, cache.view_as(read), together)
         square = square.masked_fill_(per_unit(outside.to(g)[:, None], together)[:, 0] > 0, torch.nan)
@@ -569,7 +620,13 @@ class AffineRule(Rule):
         return (by_node(g, nodes) * parameters["weight"].view(nodes, 1, *self._features(a))).flatten(0, 1)
 
     def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, together: Together | None = None
+        self,
+        parameters: Parameters,
+        a: Tensor,
+        g: Tensor,
+        cache: None,
+        together: Together | None = None,
+        most: float = 0,
     ) -> Measured:
         values = {"weight": a * g} | ({"bias": g} if "bias" in parameters else {})
         size = len(a), *self._features(a)

@@ -1,4 +1,8 @@
-"""One exchange with the neighbours: P @ A for the stacked values of all nodes."""
+"""One exchange with the neighbours: P @ A for the stacked values of all nodes.
+
+On a processor a row is added up in the order of its neighbours, four at a time, whichever other rows are mixed with it:
+one process of all nodes and several with a part of them get the same numbers to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,13 @@ from torch import Tensor
 from gossamer.kernels import threads
 from gossamer.kernels.threads import runs_compiled
 
-DENSE_FROM = 0.3  # share of nonzeros above which a matrix product beats the sparse kernel
 TILE_BYTES = 1 << 20  # of all nodes' columns that one tile works on: fits into one core's L2 cache,
 LEAST_TILE = 4096  # unless that would leave rows too short to stream
-PARALLEL_FLOATS = 1 << 20
+PARALLEL_TERMS = 1 << 22
 
 
 class MixPlan:
-    """A mixing matrix made ready: cast once, and dense or sparse by what is faster.
+    """A mixing matrix made ready: cast once, and read by rows.
 
     P: (n, n), or (m, n) for the rows hosted here; dense or any scipy sparse format.
     """
@@ -31,7 +34,6 @@ class MixPlan:
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         self.shape: tuple[int, int] = matrix.shape
-        self.dense = matrix.nnz > DENSE_FROM * matrix.shape[0] * matrix.shape[1]
         self.matrix = matrix
         self.starts, self.neighbours = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
         self.weights = {torch.float64: matrix.data, torch.float32: matrix.data.astype(np.float32)}
@@ -39,10 +41,10 @@ class MixPlan:
         # At most one row each, as it is: rows only change places.
         self.moves = bool((np.diff(self.starts) <= 1).all() and (matrix.data == 1.0).all())
 
-    def __call__(self, values: Tensor, out: Tensor | None = None, *, add: bool = False) -> Tensor:
+    def __call__(self, values: Tensor, out: Tensor | None = None) -> Tensor:
         """P @ values for values (n, ...) of float32 or float64; into `out` if given, never in place.
 
-        With `add` it is added to `out`. A P that only moves rows takes whole numbers too.
+        A P that only moves rows takes whole numbers too.
         """
         if values.dtype not in self.weights and not (self.moves and values.dtype == torch.int64):
             raise ValueError(f"mixing needs float32 or float64, not {values.dtype}")
@@ -58,33 +60,28 @@ class MixPlan:
         rows = values.detach().reshape(len(values), -1).contiguous()
         into = out.detach().view(self.shape[0], -1)
         if self.moves:
-            self._move(rows, into, add)
-        elif self.dense or not runs_compiled(values):
-            self._product(rows, into, add)
+            self._move(rows, into)
+        elif runs_compiled(values):
+            self._sparse(rows, into)
         else:
-            self._sparse(rows, into, add)
+            self._product(rows, into)
         return out
 
-    def _move(self, rows: Tensor, into: Tensor, add: bool) -> None:
+    def _move(self, rows: Tensor, into: Tensor) -> None:
         sources = torch.from_numpy(self.neighbours).to(rows.device)
-        if len(sources) == len(into) and not add:
+        if len(sources) == len(into):
             torch.index_select(rows, 0, sources, out=into)
             return
         targets = torch.from_numpy(np.flatnonzero(np.diff(self.starts))).to(rows.device)
-        if not add:
-            into.zero_()
-        into.index_add_(0, targets, rows.index_select(0, sources))
+        into.zero_().index_copy_(0, targets, rows.index_select(0, sources))
 
-    def _product(self, rows: Tensor, into: Tensor, add: bool) -> None:
+    def _product(self, rows: Tensor, into: Tensor) -> None:
         key = (rows.device, rows.dtype)
         if key not in self._tensors:
             self._tensors[key] = torch.from_numpy(self.matrix.toarray()).to(*key)
-        if add:
-            into.addmm_(self._tensors[key], rows)
-        else:
-            torch.mm(self._tensors[key], rows, out=into)
+        torch.mm(self._tensors[key], rows, out=into)
 
-    def _sparse(self, rows: Tensor, into: Tensor, add: bool) -> None:
+    def _sparse(self, rows: Tensor, into: Tensor) -> None:
         width = rows.shape[1]
         tile = max(LEAST_TILE, TILE_BYTES // (rows.element_size() * max(1, len(rows))))
         source, target, weights = rows.numpy(), into.numpy(), self.weights[rows.dtype]
@@ -92,12 +89,13 @@ class MixPlan:
         def mix_part(part: tuple[slice, slice]) -> None:
             into, columns = part
             own = self.starts[into.start : into.stop + 1]
-            _mix(own, self.neighbours, weights, source, target[into], columns.start, columns.stop, tile, add)
+            _mix(own, self.neighbours, weights, source, target[into], columns.start, columns.stop, tile)
 
         parts, cores = [(slice(0, len(target)), slice(0, width))], threads.cores()
-        if target.size >= PARALLEL_FLOATS and cores > 1 and width >= cores * LEAST_TILE:
+        shared = len(self.neighbours) * width >= PARALLEL_TERMS and cores > 1
+        if shared and width >= cores * LEAST_TILE:
             parts = [(parts[0][0], part) for part in threads.even_slices(width, cores, multiple=64)]
-        elif target.size >= PARALLEL_FLOATS and cores > 1:
+        elif shared:
             parts = [(part, parts[0][1]) for part in threads.even_slices(len(target), cores)]
         threads.run_all(mix_part, parts)
 
@@ -147,21 +145,17 @@ def _mix(
     first: int,
     last: int,
     tile: int,
-    to_target: bool,
 ) -> None:
-    """target[:, first:last] = P @ source[:, first:last], by tiles of columns, four neighbours at a time.
-
-    With `to_target` the product is added to what is there.
-    """
+    """target[:, first:last] = P @ source[:, first:last], by tiles of columns, four neighbours at a time."""
     for low in range(first, last, tile):
         high = min(low + tile, last)
         for i in range(target.shape[0]):
             out = target[i, low:high]
             k, end = starts[i], starts[i + 1]
-            if k == end and not to_target:
+            if k == end:
                 out[:] = 0
             while k < end:
-                add = to_target or k > starts[i]  # the first to come overwrites what was there
+                add = k > starts[i]  # the first to come overwrites what was there
                 a = source[neighbours[k], low:high]
                 if k + 4 <= end:
                     b, c = source[neighbours[k + 1], low:high], source[neighbours[k + 2], low:high]

@@ -41,7 +41,7 @@ class Vmap:
         self.stack = ParameterStack(module)
         self.bytes_per_person = 4 * self.stack.dim
         self.bytes_per_node = 0
-        self.lot = 0  # records of the whole lot, where it is done in slices
+        self.lot = self.most = 0  # as of `BookKeeping`
         torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
         graph = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         self._of_one, self.random = with_random_inputs(graph, DRAWN)

@@ -160,21 +160,11 @@ class ClipKind(ABC):
     assumes: ClassVar[bool] = False  # is noise scaled to a bound that nothing enforces?
     follows_records: ClassVar[bool] = False  # does its bound follow the records, by a release of its own?
     stays: ClassVar[bool] = False  # is it the same in every draw?
-
-    @property
-    def of_lot(self) -> bool:
-        """Does it bound a lot's mean as a whole, and no record by itself?"""
-        return False
-
-    @property
-    def unit(self) -> float:
-        """The bound that stays the same over a run; 1 where there is none."""
-        return 1.0
-
-    @property
-    def record_bound(self) -> float:
-        """The largest norm a record itself can have; ∞ unless records are scaled."""
-        return math.inf
+    of: Literal["record", "lot"] = "record"  # is a lot's mean bounded as a whole, and no record by itself?
+    unit: ClassVar[float] = 1.0  # the bound that stays the same over a run; 1 where there is none
+    record_bound: ClassVar[float] = (
+        math.inf
+    )  # the largest norm a record itself can have, where records are scaled
 
     def schedule(self, draws: int) -> Schedule:
         """C_k as a function of the draw; 1 where the clip has no sequence of its own."""
@@ -235,15 +225,9 @@ OF = "what is scaled down: each record's vector, or the lot's mean as a whole"
 class _Scheduled(ClipKind):
     """C_k for each record's vector, or for the mean of a lot."""
 
-    of: Of
-
-    @property
-    def of_lot(self) -> bool:
-        return self.of == "lot"
-
     def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:
         bound = self.schedule(draws)
-        return ClipLotTo(bound, lots) if self.of_lot else ClipTo(bound)
+        return ClipLotTo(bound, lots) if self.of == "lot" else ClipTo(bound)
 
 
 @clips.register("constant")
@@ -256,7 +240,7 @@ class ConstantClip(_Scheduled):
     stays: ClassVar[bool] = True
 
     @property
-    def unit(self) -> float:
+    def unit(self) -> float:  # type: ignore[override]
         return self.bound
 
     def schedule(self, draws: int) -> Schedule:
@@ -340,7 +324,7 @@ class AssumedBound(PublicBound):
     assumes: ClassVar[bool] = True
 
     @property
-    def unit(self) -> float:
+    def unit(self) -> float:  # type: ignore[override]
         return self.bound
 
     def at(self, k: int, nodes: int) -> ClipStep:
@@ -355,7 +339,7 @@ class RecordBall(PublicBound):
     radius: Annotated[Size, Field(description="largest norm of a record")] = 1.0
 
     @property
-    def record_bound(self) -> float:
+    def record_bound(self) -> float:  # type: ignore[override]
         return self.radius
 
     def at(self, k: int, nodes: int) -> ClipStep:

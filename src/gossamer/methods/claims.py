@@ -21,7 +21,7 @@ from gossamer.mechanism.sampling import SamplingKind
 class Draws:
     """The draws of a run: how many, with which noise, of which lots."""
 
-    count: int
+    draws: int
     shape: Schedule  # of the noise multipliers, up to a node's factor
     noise: NoiseKind
     sampling: SamplingKind
@@ -78,7 +78,7 @@ class DynD2P(_OfGaussians):
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         total = gdp_mu(epsilon, delta)
-        return 1 / claimed.initial_budget(total, rate, run.count, run.budget_ratio), None
+        return 1 / claimed.initial_budget(total, rate, run.draws, run.budget_ratio), None
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class GeneralD2P(DynD2P):
     """Dyn-D2P's Algorithm 2: any sequences, the common scale by its eq. (10)."""
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
-        shapes = [run.shape(k) for k in range(run.count)]
+        shapes = [run.shape(k) for k in range(run.draws)]
         total = gdp_mu(epsilon, delta)
-        return claimed.general_scale([1.0] * run.count, shapes, rate, total), None
+        return claimed.general_scale([1.0] * run.draws, shapes, rate, total), None
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class AdaD2P(_OfGaussians):
         return claimed.adad2p(factor * extremes(run.shape, draws).least, draws, 1 / rate, delta)
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
-        return claimed.adad2p_sigma(epsilon, run.count, 1 / rate, delta), None
+        return claimed.adad2p_sigma(epsilon, run.draws, 1 / rate, delta), None
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Renyi(_OfGaussians):
         return claimed.rdp_sampled_gaussian(factor * least, rate, draws, delta)
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
-        return claimed.rdp_noise_multiplier(epsilon, rate, run.count, delta), None
+        return claimed.rdp_noise_multiplier(epsilon, rate, run.draws, delta), None
 
 
 CLAIMS: dict[str, ClaimRule] = {

@@ -132,7 +132,7 @@ def measures_of(names: Sequence[str] | None, task: Task) -> list[Measure]:
             raise UserError(f"evaluation.measures has {name!r}; it can be {', '.join(measures)}.")
         if (needs := measures[name].unfit(task)) is not None:
             raise UserError(f"evaluation.measures has {name!r}, which {needs}; this is {task.name}.")
-        chosen.append(measures.parse({"kind": name}))
+        chosen.append(measures[name]())
     return chosen
 
 

@@ -71,7 +71,8 @@ class Registry(Generic[T]):
                 raise TypeError(f"{cls.__name__} must be a dataclass: its fields are the options")
             if name in self._kinds:
                 raise ValueError(f"{self.table}.kind = {name!r} is registered twice")
-            self._kinds[name] = _named(cls, name)
+            cls.kind = name  # type: ignore[attr-defined]
+            self._kinds[name] = cls
             return cls
 
         return add
@@ -92,7 +93,8 @@ class Registry(Generic[T]):
             raise UserError(
                 f"{self.table}.kind = {name!r} is there already; give {cls.__name__} another name."
             )
-        self._kinds[name] = _named(cls, name)
+        self._kinds[name] = cls
+        self._kinds[name].kind = name
         return str(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -111,7 +113,8 @@ class Registry(Generic[T]):
         if self._make is None or name in self._kinds:
             return self._kinds[name]
         if name not in self._made:
-            self._made[name] = _named(self._make(name), name)
+            self._made[name] = made = self._make(name)
+            made.kind = name
         return self._made[name]
 
     def forget(self, name: str) -> None:
@@ -165,11 +168,6 @@ def kind_name(class_name: str) -> str:
 def same_definition(known: Any, cls: Any) -> bool:
     """Are they one class or function, perhaps defined twice?"""
     return known is cls or (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
-
-
-def _named(cls: C, name: str) -> C:
-    cls.kind = name  # type: ignore[attr-defined]
-    return cls
 
 
 class Table:

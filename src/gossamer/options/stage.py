@@ -10,19 +10,14 @@ from contextlib import contextmanager
 STAGES = logging.getLogger("gossamer.stage")
 
 
-def stage(what: str) -> None:
-    """Log the step that begins; empty: a bar shows from here on what is done."""
-    STAGES.info(what)
-
-
 @contextmanager
 def progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show a bar on a terminal, log the label elsewhere; yields the function that moves the bar on."""
     if not sys.stderr.isatty():
-        stage(label)
+        STAGES.info(label)
         yield lambda _advance: None
         return
-    stage("")
+    STAGES.info("")  # a bar shows from here on what is done
     from rich.console import Console
     from rich.progress import Progress
 

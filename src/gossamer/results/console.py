@@ -226,14 +226,15 @@ def _show_rows(console: Console, header: Sequence[str], rows: Sequence[Sequence[
 
 def show_terms(o: Plan, console: Console) -> None:
     """Print the nodes with their noise and ε, and what ε is about."""
-    config, plan = o.config, o.privacy
+    config, plan, size = o.config, o.privacy, o.size
+    worst, unit = plan.worst.proven, plan.unit
     line = f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
-    console.print(f"{line}{config.model.kind} with {o.size}, {o.topology.kind}", soft_wrap=True)
+    console.print(f"{line}{config.model.kind} with {size}, {o.topology.kind}", soft_wrap=True)
     _show_rows(console, *plan_rows(plan))
     deltas = sorted({f"{node.delta:g}" for node in plan.nodes}, key=float)
-    terms = f"{' … '.join(dict.fromkeys((deltas[0], deltas[-1])))}, {plan.adjacency}, unit: {plan.unit}"
+    terms = f"{' … '.join(dict.fromkeys((deltas[0], deltas[-1])))}, {plan.adjacency}, unit: {unit}"
     lines = [f"ε at δ = {terms}; observer: {plan.observer.description}"]
-    lines += [f"not proven: {plan.worst.proven.because}"] if plan.worst.proven.because else []
+    lines += [f"not proven: {worst.because}"] if worst.because else []
     if flags := sorted({flag for node in plan.nodes for flag in node.claim.flags}):
         # With whose claim it is: an equation's number alone says nothing.
         lines.append(f"about the claim ({plan.nodes[0].claim.reference}): {'; '.join(flags)}")
@@ -254,7 +255,7 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
     if not o.method.keeps_local_models and (exact := plan.without_rounding()) is not None:
         share, epsilon = exact
         lines.append(
-            f"rounding: noise is for {1 + share:.4f} clips, as sums are floats; exact ones: ε = {epsilon:.4g}"
+            f"rounding: noise is for {1 + share:.4f} clips, as sums are floats; exact ones: ε ≈ {epsilon:.4g}"
         )
     graph = graph_line(o.topology.figures())
     lines.append(f"graph: {graph}; {size_text(o.bytes_per_round)} per round in all")

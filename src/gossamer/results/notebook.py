@@ -21,6 +21,23 @@ if TYPE_CHECKING:
     from gossamer.training.plan import Plan
 
 
+class Epsilons:
+    """What has a `result` with figures of ε, whose δ, adjacency, unit and observer are next to them there."""
+
+    result: Any
+
+    @property
+    def epsilon_proven(self) -> float | None:
+        """Of the worst node."""
+        proven: float | None = self.result["epsilon_proven"]
+        return proven
+
+    @property
+    def epsilon_claimed(self) -> float | None:
+        claimed: float | None = self.result["epsilon_claimed"]
+        return claimed
+
+
 class Table(NamedTuple):
     """A table of texts; the row `bold` stands out."""
 

@@ -41,10 +41,11 @@ class Route:
     """The way of the rows in one round, seen from one rank."""
 
     send: dict[int, Indices]  # rank → the rows it needs, among those hosted here
-    receive: dict[int, slice]  # rank → its rows among all received
-    senders: Indices  # the node of each received row
-    local: MixPlan  # (hosted, hosted)
-    remote: MixPlan  # (hosted, received)
+    needed: Indices  # the nodes whose rows are mixed here, in their order
+    receive: dict[int, slice]  # rank → its rows among the needed ones
+    kept: slice  # this rank's rows among the needed ones
+    own: Indices  # and among those hosted here
+    mix: MixPlan  # (hosted, needed)
     copies: int  # rows that the hosted nodes send to other nodes, on any rank
 
 
@@ -55,18 +56,17 @@ def route(topology: Topology, t: int, blocks: Sequence[range], rank: int) -> Rou
     receivers = owner[columns.row]
     send = {int(r): np.unique(columns.col[receivers == r]) for r in np.unique(receivers) if r != rank}
     needed = np.unique(rows.indices)
-    senders = needed[owner[needed] != rank]
-    receive = {}
-    for r in np.unique(owner[senders]):
-        first, last = np.searchsorted(senders, [blocks[r].start, blocks[r].stop])
-        receive[int(r)] = slice(int(first), int(last))
+    places = {}
+    for r in np.unique(owner[needed]):
+        first, last = np.searchsorted(needed, [blocks[r].start, blocks[r].stop])
+        places[int(r)] = slice(int(first), int(last))
+    kept = places.pop(rank, slice(0, 0))
     copies = int(topology.out_degree(t)[own.start : own.stop].sum())
-    local, remote = MixPlan(rows[:, own.start : own.stop]), MixPlan(rows[:, senders])
-    return Route(send, receive, senders, local, remote, copies)
+    return Route(send, needed, places, kept, needed[kept] - own.start, MixPlan(rows[:, needed]), copies)
 
 
 class RankExchange:
-    """mix(t, A, B, …) = the hosted rows of P_t A, P_t B, …; hosted rows are mixed while the others travel."""
+    """mix(t, A, B, …) = the hosted rows of P_t A, P_t B, …, to the last bit as one process of all nodes has them."""
 
     def __init__(self, carrier: Carrier, topology: Topology, meanwhile: Callable[[], None]):
         self._carrier, self._meanwhile = carrier, meanwhile
@@ -79,12 +79,12 @@ class RankExchange:
     def __call__(self, t: int, *tensors: Tensor) -> Any:
         way = self._route(t)
         own = [tensor.detach().contiguous() for tensor in tensors]
-        received = [self._buffer(("in", k), len(way.senders), rows) for k, rows in enumerate(own)]
+        gathered = [self._buffer(("in", k), len(way.needed), rows) for k, rows in enumerate(own)]
         receive = [
             (r, part)
             for r, place in way.receive.items()
-            for into in received
-            for part in _parts(into[place], way.senders[place])
+            for into in gathered
+            for part in _parts(into[place], way.needed[place])
         ]
         send = [
             (r, part)
@@ -92,20 +92,19 @@ class RankExchange:
             for k, rows in enumerate(own)
             for part in self._sent(("out", k, r), rows, needed)
         ]
-        mixed: list[Tensor] = []
 
         def while_travelling() -> None:
             self._meanwhile()
-            mixed.extend(way.local(rows) for rows in own)
+            for rows, into in zip(own, gathered, strict=True):
+                _take(rows, way.own, into[way.kept])
 
         self._carrier.transfer(send, receive, while_travelling)
-        for rows, into in zip(received, mixed, strict=True):
-            if not len(rows):
-                continue
-            bad = first_not_finite(rows)
-            if bad is not None:
-                raise self._carrier.refuse(int(way.senders[bad]))
-            way.remote(rows, out=into, add=True)
+        for rows in gathered:
+            for place in way.receive.values():
+                bad = first_not_finite(rows[place])
+                if bad is not None:
+                    raise self._carrier.refuse(int(way.needed[place][bad]))
+        mixed = [way.mix(rows) for rows in gathered]
         self.bytes_on_wire += sum(rows.nbytes for _, rows in send)
         self.bytes_sent += way.copies * sum(rows[0].nbytes for rows in own)
         return mixed[0] if len(mixed) == 1 else tuple(mixed)
@@ -116,7 +115,8 @@ class RankExchange:
         if len(runs) == 1 or rows[0].nbytes >= _LONG:
             return [rows[run[0] : run[-1] + 1] for run in runs]
         packed = self._buffer(name, len(needed), rows)
-        return [torch.index_select(rows, 0, torch.from_numpy(needed).long().to(rows.device), out=packed)]
+        _take(rows, needed, packed)
+        return [packed]
 
     def _buffer(self, name: tuple[object, ...], count: int, like: Tensor) -> Tensor:
         """Kept from round to round: all messages have arrived before an exchange returns."""
@@ -125,6 +125,10 @@ class RankExchange:
         if buffer is None or len(buffer) < count:
             buffer = self._buffers[key] = like.new_empty(count, *like.shape[1:])
         return buffer[:count]
+
+
+def _take(rows: Tensor, places: Indices, out: Tensor) -> None:
+    torch.index_select(rows, 0, torch.from_numpy(places).long().to(rows.device), out=out)
 
 
 def _parts(rows: Tensor, nodes: Indices) -> list[Tensor]:

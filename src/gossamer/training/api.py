@@ -21,12 +21,11 @@ from gossamer import algorithms as rules
 from gossamer.algorithms.base import Exponential
 from gossamer.config import recipes
 from gossamer.config.algorithm import CONTEXT, algorithms
-from gossamer.config.baselines import effective
-from gossamer.config.checks import check
+from gossamer.config.checks import check, effective
 from gossamer.config.layers import named, parse_overrides, replaced, resolve, stored
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import Data
-from gossamer.errors import UserError, short
+from gossamer.errors import UserError
 from gossamer.mechanism.clipping import clips
 from gossamer.mechanism.noise import families
 from gossamer.models.losses import losses, own_loss
@@ -167,7 +166,7 @@ def _run(
     tracker = find_tracker(track) if track else None
     for name, value in (("progress", progress), ("force", force)):
         if not isinstance(value, bool | None):
-            raise UserError(f"{name} = {short(value)} must be True or False.")
+            raise UserError("must be True or False", key=name, value=value)
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     listeners = [*map(_listener, callbacks)]
@@ -273,8 +272,8 @@ def configuration(
         changes["runtime.kind"] = runtime
     if resume is None:
         tables = recipes.read(recipe or "quickstart")
-        config = resolve(tables, changes)
-        show_replaced(tables, changes)
+        sentence, config = replaced(tables, changes), resolve(tables, changes)
+        show_replaced(sentence)
         return config
     if recipe is not None or out is not None:
         raise UserError(f"--resume {resume} continues the run in it; leave out the recipe and --out.")
@@ -286,26 +285,28 @@ def configuration(
     return stored(RunDirectory.resume(resume).path / "config.toml", changes)
 
 
-def show_replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """Warn on stderr, before anything else, about settings that a new kind of data removes."""
-    # The process that starts ranks has printed it.
-    if (sentence := replaced(recipe, changes)) is not None and not launched():
+def show_replaced(sentence: str | None) -> None:
+    """Warn on stderr, before anything else, about settings that a new kind of data removes (see `replaced`)."""
+    if sentence is not None and not launched():  # the process that starts ranks has printed it
         terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
 
 
 def join_group(config: RunConfig) -> AbstractContextManager[Group]:
     """This process among those that carry the run: alone, or as torchrun's environment says."""
-    runtime, nodes, rank = config.runtime, effective(config).nodes, started_as_rank()
+    runtime, nodes, rank = (
+        config.runtime,
+        1 if config.baseline == "central" else config.nodes,
+        started_as_rank(),
+    )
     if runtime.kind == "simulator" and rank:
-        raise UserError(
-            "torchrun started several processes, but runtime.kind = 'simulator' needs one; use --runtime processes."
-        )
+        problem = "needs one process, but torchrun started several"
+        remedy = "use --runtime processes"
+        raise UserError(problem, key="runtime.kind", value="simulator", remedy=remedy)
     if runtime.kind == "simulator":
         return nullcontext(Alone(nodes))
     if not rank:
-        raise UserError(
-            "runtime.kind = 'processes' needs processes: start this with torchrun, or use `gossamer run`."
-        )
+        remedy = "start this with torchrun, or use `gossamer run`"
+        raise UserError("needs processes", key="runtime.kind", value="processes", remedy=remedy)
     blocks = split(nodes, ranks_started(), runtime.blocks)
     return connect(blocks, timeout=runtime.timeout, device=config.device)
 

@@ -32,7 +32,7 @@ from gossamer.data.partition import (
 )
 from gossamer.data.partition import split as deal_out
 from gossamer.errors import UserError
-from gossamer.options.stage import stage
+from gossamer.options.stage import STAGES
 
 Rows = NDArray[Any]
 
@@ -60,7 +60,7 @@ def load(
 ) -> Dataset:
     """The configuration's records; with a file per node, those of the nodes hosted here (of all, if None)."""
     labels_are_declared(config)
-    stage("reading the data")
+    STAGES.info("reading the data")
     hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
     if isinstance(config.data, Memory) and given is not None:
         return _checked(config, given.dataset(config.data, hosted, data_dir, config.seed))
@@ -75,15 +75,13 @@ def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
     if loss is not None and dataset.classes is None and hasattr(loss, "takes"):
         for where, y in (("the training records", dataset.y_train), ("the hold-out", dataset.y_test)):
             if not loss.takes(y):
-                raise UserError(
-                    f"loss.kind = {loss.kind!r} needs {loss.targets}, and a target of {where} is none."
-                )
+                problem = f"needs {loss.targets}, and a target of {where} is none"
+                raise UserError(problem, key="loss.kind", value=loss.kind)
     # How many rows are shared is as private as the rows are.
     if dataset.test_shares_rows and is_private(config) and config.mode == "sound":
-        raise UserError(
-            "data.test holds training records, so it is not public and no ε covers figures on it; take them out of one "
-            'of the two files, or use mode = "paper".'
-        )
+        problem = "holds training records, so it is not public and no ε covers figures on it"
+        remedy = 'take them out of one of the two files, or use mode = "paper"'
+        raise UserError(problem, key="data.test", remedy=remedy)
     return dataset
 
 
@@ -204,10 +202,8 @@ def _split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     part = config.data.partition
     if config.data.file_per_node and dataset.owner is not None:
         if part not in (Even(), Owner()):
-            raise UserError(
-                f"data.partition.kind = {part.kind!r} does not go with a file per node, which is the partition; "
-                "leave it out."
-            )
+            problem = "does not go with a file per node, which is the partition"
+            raise UserError(problem, key="data.partition.kind", value=part.kind, remedy="leave it out")
         return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
     part = Owner() if part == Even() and dataset.owner is not None else part
@@ -245,9 +241,8 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
         return DataFacts(None, known.shape, known.classes, None, declared(config, sizes), each)
     dataset = cache.load(config, data_dir, hosted)
     if config.data.file_per_node and config.data.records is None and unit != "node":
-        raise UserError(
-            "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
-        )
+        problem = "is not set: with a file per node nobody sees how many records the others hold"
+        raise UserError(problem, key="data.records", remedy="declare it")
     rows_held = held(config, dataset)
     sizes = rows_held.units
     each = sum(map(len, rows_held.rows)) / max(1, sum(sizes))
@@ -268,7 +263,7 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
     """
     if config.privacy.unit == "node":
         return [1] * len(sizes)
-    value, many = config.data.records, config.privacy.protects.many
+    value = config.data.records
     if value is not None:
         each = value if isinstance(value, list) else [value] * len(sizes)
         # As many as training has of them on average: how many it has is as private as how many there are.
@@ -278,7 +273,8 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
-            f"data.records is not set: how many {many} a node holds is private until you declare it; "
-            f"set a public number, rounded as you like, for example data.records = {example}."
+            f"is not set: how many {config.privacy.protects.many} a node holds is private until you declare it",
+            key="data.records",
+            remedy=f"set a public number, rounded as you like, for example data.records = {example}",
         )
     return list(sizes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -17,9 +18,10 @@ from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import format_bytes, free_memory, is_mapped, resident
 from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
-from gossamer.kernels.memory import Footprint, footprint
+from gossamer.kernels.memory import Footprint
+from gossamer.kernels.memory import footprint as footprint_of
 from gossamer.kernels.stack import ParameterStack
-from gossamer.training.calibration import rates_of
+from gossamer.models.layers import split_records
 from gossamer.training.data import DataFacts
 
 MANY = 1000  # nodes: a graph of more that follows a rule is never listed
@@ -41,12 +43,11 @@ SMALL = (
 )  # parameters of a model that is made for a look at it; the shapes of larger ones are followed alone
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Of a model."""
 
     parameters: int
-    footprint: Footprint
+    footprint: Footprint  # what its gradients take
 
 
 @dataclass(frozen=True)
@@ -72,22 +73,30 @@ def estimate(
     dataset: Dataset | None = None,
 ) -> Estimate:
     """`hosted` nodes are here; `numbers` of a record, `lot` of them in a draw of a node."""
-    n, steps = config.nodes, config.rounds * algorithm.draws
-    parameters, weight = model.parameters if model else 0, POINT + VECTOR * _vectors(algorithm)
+    n, steps, arcs, parameters = config.nodes, config.rounds * algorithm.draws, _arcs(config), 0
+    # Of many nodes that follow a rule no edge is ever listed: it is in arrays alone.
+    graph = config.topology
+    arc = ARC if not graph.by_rule or graph.dropout or graph.slow or n <= MANY else ARC_IN_ARRAYS
+    read = config.data.bytes_read
+    if dataset is not None:  # at the peak of loading; what is mapped takes none that others could not have
+        arrays = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+        held = sum(part.nbytes for part in arrays if not is_mapped(part))
+        read = max(read, (TABLE if dataset.columns else RECORDS) * held)
     memory = {
-        f"topology.kind = {config.topology.kind!r} with nodes = {n}": _bytes_of_arc(config) * _arcs(config),
-        f"data.kind = {config.data.kind!r}": max(config.data.bytes_read, _bytes(dataset)),
+        f"topology.kind = {graph.kind!r} with nodes = {n}": arc * arcs,
+        f"data.kind = {config.data.kind!r}": read,
         f"rounds = {config.rounds}": DRAW * steps,
     }
     if model is not None:
-        heard = min(hosted * _arcs(config) / n, n - hosted)  # nodes elsewhere whose messages come here
+        (parameters, footprint), weight = model, POINT + VECTOR * _vectors(algorithm)
+        heard = min(hosted * arcs / n, n - hosted)  # nodes elsewhere whose messages come here
         name = f"model.kind = {config.model.kind!r} with {parameters} parameters on nodes = {hosted}"
         memory[name] = hosted * (weight * parameters + 8.0 * lot * numbers) + MESSAGE * heard * parameters
-        working = WORKING * model.footprint.of_lots(hosted, lot) + CONVOLUTIONS * model.footprint.convolves
+        working = WORKING * footprint.of_lots(hosted, lot) + CONVOLUTIONS * footprint.convolves
         memory[f"the gradient of lots of {lot:.4g} records"] = working
         rows = EVALUATED if dataset is None else min(EVALUATED, len(dataset.x_test))
         memory[f"the evaluation of model.kind = {config.model.kind!r}"] = (
-            EVALUATION * rows * model.footprint.widest_layer
+            EVALUATION * rows * footprint.widest_layer
         )
     work = hosted * (AT_NODE + NUMBER * parameters * max(1.0, lot))
     return Estimate(memory, steps * (IN_PLAN + work))
@@ -102,7 +111,8 @@ def expected(
         algorithm,
         hosted=hosted,
         model=size_of(config, facts.shape, facts.outputs, module),
-        lot=facts.records_of_unit * max(lot for _, lot in rates_of(config, facts.records)),
+        lot=facts.records_of_unit
+        * max(config.privacy.sampling.lot_of(J, i)[1] for i, J in enumerate(facts.records)),
         numbers=math.prod(facts.shape),
         dataset=facts.dataset,
     )
@@ -110,8 +120,8 @@ def expected(
 
 def refuse_beyond_machine(needs: Estimate) -> None:
     """One sentence about the part that takes most."""
-    free = free_memory()
-    if needs.total > free + resident():
+    free, held = free_memory(), resident()
+    if needs.total > free + held:
         most = max(needs.memory, key=lambda part: needs.memory[part])
         raise UserError(
             f"{most} would take about {format_bytes(needs.memory[most])} of memory, the run "
@@ -141,39 +151,33 @@ def refuse_long_pricing(config: RunConfig, draws: int) -> None:
         )
 
 
+def network(
+    config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None
+) -> nn.Module:
+    """The configuration's network, or the user's own, with the adapters of [lora]; for records of several parts too."""
+    made: nn.Module = config.model.make(shape, outputs) if module is None else module
+    if config.lora is not None:
+        made = config.lora.adapt(made, seed=config.seed)
+    return split_records(made, config.data.layout)
+
+
 def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> Size:
     """Of the configuration's model, or of the user's own: without making one that is large."""
     if module is not None:
-        return Size(ParameterStack(module).dim, footprint(module, shape, own=True))
+        return Size(ParameterStack(module).dim, footprint_of(module, shape, own=True))
     with torch.device("meta"):
-        model: nn.Module = config.adapted(config.model.make(shape, outputs))
+        model = network(config, shape, outputs)
     count = ParameterStack(model).dim
     if count <= SMALL:  # without values the first forward of a process takes two seconds
         with torch.random.fork_rng(devices=[]):
-            model = config.adapted(config.model.make(shape, outputs))
-    return Size(count, footprint(model, shape))
+            model = network(config, shape, outputs)
+    return Size(count, footprint_of(model, shape))
 
 
 def _vectors(algorithm: Algorithm) -> int:
     """Vectors as long as the model in an algorithm's state; those that are empty between rounds are not within one."""
     tensors = [part for part in algorithm.init(torch.zeros(1, 8)) if isinstance(part, torch.Tensor)]
     return max(1, sum(part.shape[1:] in ((8,), (0,)) for part in tensors))
-
-
-def _bytes(dataset: Dataset | None) -> float:
-    """Of records that had to be loaded, at the peak; what is mapped takes none that others could not have."""
-    if dataset is None:
-        return 0.0
-    parts = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
-    held = sum(part.nbytes for part in parts if not is_mapped(part))
-    return (TABLE if dataset.columns else RECORDS) * held
-
-
-def _bytes_of_arc(config: RunConfig) -> float:
-    """Of many nodes that follow a rule no edge is ever listed: it is in arrays alone."""
-    kind = config.topology
-    listed = not kind.by_rule or kind.dropout or kind.slow or config.nodes <= MANY
-    return ARC if listed else ARC_IN_ARRAYS
 
 
 def _arcs(config: RunConfig) -> float:

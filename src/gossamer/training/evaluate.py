@@ -52,16 +52,19 @@ class Evaluation:
     def __init__(self, run: Run, group: Group | None = None):
         self._run, self._group = run, group or run.group
         parts, o, config = run.parts, run.plan, run.plan.config
-        measures = o.measures
-        self._sample = scored_nodes(config)
+        measures, loss = o.measures, o.loss
+        self._sample = scored = scored_nodes(config)
+        self._at = evaluation_rounds(config.rounds, config.evaluation.every)
+        self._unreleased = o.method.why_metrics_not_private()
+        self._not_private = self._unreleased or (
+            f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None
+        )
         self._headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
-        scored = self._sample
         self._score = Evaluator(
-            o.module, o.stack, o.loss, *parts.test, task=o.task, measures=measures, group=self._group,
+            o.module, o.stack, loss, *parts.test, task=o.task, measures=measures, group=self._group,
             truth=parts.dataset.truth,
             scored=None if scored is None else [i - parts.nodes.start for i in scored if i in parts.nodes],
         )  # fmt: skip
-        self._at = evaluation_rounds(config.rounds, config.evaluation.every)
         # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
         before, per_round = o.privacy.draws_before if run.done else 0, o.privacy.draws_per_round
         unused = -(-(run.reader.draws - before - run.done * per_round) // per_round)
@@ -69,10 +72,6 @@ class Evaluation:
         # With thousands of nodes, the whole hold-out would outlast the training.
         self._most_rows = max(1, MOST_SCORED // (config.nodes if scored is None else len(scored)))
         self._few_rows = min(config.evaluation.rows or 2000, self._most_rows)
-        self._unreleased = o.method.why_metrics_not_private()
-        self._not_private = self._unreleased or (
-            f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None
-        )
 
     def __call__(self, done: int, state: Any) -> dict[str, Any] | None:
         if done not in self._at:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from gossamer.accounting.recompute import NodeProof, recompute
-from gossamer.config.baselines import effective
+from gossamer.config.checks import effective
 from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError

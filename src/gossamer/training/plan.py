@@ -15,8 +15,7 @@ from gossamer.algorithms import rule
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.means import FilterMean, WindowMean, grid_of
 from gossamer.algorithms.wrappers import Centre, ExactMean
-from gossamer.config.baselines import effective
-from gossamer.config.checks import check
+from gossamer.config.checks import check, effective
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
 from gossamer.data.own import Memory, OwnRecords
@@ -29,17 +28,16 @@ from gossamer.models.layers import Centred, check_is_module, check_module, check
 from gossamer.models.lora import idle_parameters
 from gossamer.models.measures import Measure, cells_of, measures_of
 from gossamer.models.tasks import Task
-from gossamer.options.stage import stage
+from gossamer.options.stage import STAGES
 from gossamer.results.console import summary
-from gossamer.results.notebook import plan_html, plan_text
+from gossamer.results.notebook import Epsilons, plan_html, plan_text
 from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
-from gossamer.training.calibration import Pool, plan_privacy, pool, rates_of
 from gossamer.training.data import DataCache, DataFacts, facts_of
-from gossamer.training.estimate import estimate, expected, refuse_beyond_machine, refuse_long_pricing
+from gossamer.training.estimate import estimate, expected, network, refuse_beyond_machine, refuse_long_pricing
 from gossamer.training.preprocess import Step, steps_of
-from gossamer.training.privacy import PrivacyPlan
+from gossamer.training.privacy import Pool, PrivacyPlan, plan_privacy, pool
 from gossamer.training.views import deviations_of, network_figures
 
 READ_OFF = {
@@ -50,7 +48,7 @@ READ_OFF = {
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Epsilons):
     """What a run is and would cost. Shows itself as a table and the growth of ε in a notebook."""
 
     config: RunConfig  # what runs
@@ -91,16 +89,16 @@ class Plan:
         check(config)
         if module is not None:
             check_is_module(module)
-            module = config.adapted(module)
+            module = network(config, (), 0, module)
             check_module(module)
-        method, cache = method_of(config), cache or DataCache()
+        cache, method = cache or DataCache(), method_of(config)
         algorithm = method.algorithm()
         hosted_nodes = range(config.nodes) if nodes is None else nodes
         hosted = len(hosted_nodes)
         if not force:
             refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
             refuse_long_pricing(config, config.rounds * algorithm.draws)
-        stage("building the graph")
+        STAGES.info("building the graph")
         topology = _topology(config, algorithm)
         facts = facts_of(asked, data_dir, cache, nodes)
         method.check(facts.classes)
@@ -116,20 +114,21 @@ class Plan:
             raise UserError(problem, key="model.kind", value=config.model.kind, remedy=remedy)
         if not force:
             refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
-        if module is None:
-            module = _model(config, facts)
-            if own:
-                check_module(module)
-        _refuse_idle_adapters(module, facts)
+        module = _module(config, facts, module, own)
         module, algorithm = _centred(config, facts, module, algorithm)
-        check_no_mixing(module)
-        rates, pooled, records = rates_of(config, facts.records), None, facts.records
+        records, pooled = facts.records, None
+        rates = [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]  # (q_i, L_i)
         if config.baseline == "central":
             pooled = pool(config, records, rates)
             records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
+        noise, claim = method.noise, method.claim(algorithm, topology, facts.classes, sum(records))
+        notes = [*method.notes(), *notes_of(config)]
         vector = method.vector(algorithm, module, facts.classes)  # refuses a loss that does not fit
-        if own or hasattr(config.loss, "per_record"):
-            _try_on(vector, facts)
+        if (own or hasattr(config.loss, "per_record")) and hasattr(vector, "try_on"):
+            # Refused here, before anything is written, if it cannot keep records apart.
+            label = () if facts.several is None else (facts.several,)
+            kind = torch.int64 if facts.classes else torch.float32
+            vector.try_on(_blank(facts)[None], torch.zeros(1, 1, *label, dtype=kind))
         if own and facts.classes and (config.loss is None or config.loss.kind == "cross-entropy"):
             check_outputs(module, _blank(facts), facts.classes)
         plan = plan_privacy(
@@ -137,10 +136,10 @@ class Plan:
             records,
             rates,
             draws_per_round=algorithm.draws,
-            noise=method.noise,
-            claim=method.claim(algorithm, topology, facts.classes, sum(records)),
+            noise=noise,
+            claim=claim,
             dimension=ParameterStack(module).dim,
-            notes=notes_of(config, method),
+            notes=notes,
         )
         if _takes_exact_means(config):
             algorithm, plan = _with_exact_means(config, algorithm, topology, plan)
@@ -183,17 +182,6 @@ class Plan:
         """What `gossamer plan --json` prints, but for what was spent on the same records before."""
         return summary(self)
 
-    @property
-    def epsilon_proven(self) -> float | None:
-        """Of the worst node; δ, adjacency, unit and observer are next to it in `result`."""
-        proven: float | None = self.result["epsilon_proven"]
-        return proven
-
-    @property
-    def epsilon_claimed(self) -> float | None:
-        claimed: float | None = self.result["epsilon_claimed"]
-        return claimed
-
     def __repr__(self) -> str:
         return plan_text(self)
 
@@ -209,33 +197,26 @@ def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
     return config.topology.build(nodes=config.nodes, weights=algorithm.weights, seed=config.seed)
 
 
-def _model(config: RunConfig, facts: DataFacts) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return config.adapted(config.model.make(facts.shape, facts.outputs))
+def _module(config: RunConfig, facts: DataFacts, module: nn.Module | None, own: bool) -> nn.Module:
+    """The network, refused where records cannot be kept apart, or where an adapter would be trained on noise alone."""
+    if module is None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            module = network(config, facts.shape, facts.outputs)
+        if own:
+            check_module(module)
+    for name in idle_parameters(module, _blank(facts)):
+        raise UserError(
+            f"the adapter's parameter {name} takes no part in the outputs, so it would learn nothing but noise",
+            remedy="leave its layer out of lora's targets, or call the layer itself where the module reads its weight",
+        )
+    check_no_mixing(module)
+    return module
 
 
 def _blank(facts: DataFacts) -> torch.Tensor:
     """A record of zeros; one without a shape is a place in a table."""
     return torch.zeros(1, *facts.shape, dtype=torch.float32 if facts.shape else torch.int64)
-
-
-def _refuse_idle_adapters(module: nn.Module, facts: DataFacts) -> None:
-    """An adapter that the outputs do not depend on would be trained on noise alone."""
-    for name in idle_parameters(module, _blank(facts)):
-        raise UserError(
-            f"the adapter's parameter {name} takes no part in the outputs, so it would learn nothing but noise; leave "
-            "its layer out of lora's targets, or call the layer itself where the module reads its weight."
-        )
-
-
-def _try_on(vector: Any, facts: DataFacts) -> None:
-    """A user's own module or loss is refused here, before anything is written, if it cannot keep records apart."""
-    if not hasattr(vector, "try_on"):
-        return
-    label = () if facts.several is None else (facts.several,)
-    targets = torch.zeros(1, 1, *label, dtype=torch.int64 if facts.classes else torch.float32)
-    vector.try_on(_blank(facts)[None], targets)
 
 
 def _centred(
@@ -294,8 +275,9 @@ def _with_exact_means(
     return ExactMean(algorithm, mean), replace(plan, notes=(*plan.notes, note))
 
 
-def notes_of(config: RunConfig, method: Method) -> list[str]:
-    notes = method.notes()
+def notes_of(config: RunConfig) -> list[str]:
+    """What a reader of the certificate must know, besides what the method says."""
+    notes = []
     if config.privacy.runs > 1:
         notes.append(
             f"One of {config.privacy.runs} runs that share the budget: this ε is of it alone, the one asked for of all."

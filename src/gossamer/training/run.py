@@ -144,14 +144,12 @@ class Run:
         """A new run directory. The parts were made before anything is written."""
         o, group = parts.plan, group or Alone(parts.plan.config.nodes)
         require_same_everywhere(parts, group)
-        _ = (
-            o.bytes_per_round
-        )  # a step on zeros: a method that draws more often than it declares is refused here
+        _ = o.bytes_per_round  # a step on zeros: refuses a method that draws more often than it declares
         # Where a host keeps its files is not shared: of a run without --out only the last part of its name is.
         name, identity = group.join([(free_path(o.config.name).name, secrets.token_hex(8))])[0]
         path = out or free_path(o.config.name).with_name(name)
-        accounts: Accounts = agreed(group, lambda: Accounts.of_run(o, group, identity, path))
         directory, lock = RunDirectory(path), RunLock(path, group.nodes, whole=group.first_here)
+        accounts: Accounts = agreed(group, lambda: Accounts.of_run(o, group, identity, path))
         here, book = blocks_here(group), None
         try:
             agreed(group, lambda: accounts.reserve(now()))
@@ -322,21 +320,10 @@ class Run:
         if self._complete is None:
             return
         (done, tensors, sent), self._complete = self._complete, None
-        config, folder = self.plan.config, self.directory.checkpoints
-        checkpoint.save(
-            folder,
-            done,
-            self.group.nodes,
-            config.nodes,
-            run=self.identity,
-            tensors=tensors,
-            facts={
-                "bytes_sent": sent,
-                "seconds": self.elapsed,
-                "layout": layout_of(self.plan.stack, self.state),
-                "ledgers": self.book.marks(),
-            },
-        )
+        config, layout = self.plan.config, layout_of(self.plan.stack, self.state)
+        facts = {"bytes_sent": sent, "seconds": self.elapsed, "layout": layout, "ledgers": self.book.marks()}
+        folder, nodes = self.directory.checkpoints, self.group.nodes
+        checkpoint.save(folder, done, nodes, config.nodes, run=self.identity, tensors=tensors, facts=facts)
         if config.checkpoints.every is None:
             self.group.join([done])  # every process has its part on disk
             if self.group.first_here:
@@ -395,8 +382,8 @@ class Run:
         """
         o, group, folder = self.plan, self.group, self.directory.path
         points = o.method.released(o.algorithm, self.state, len(group.nodes)).detach()
-        weights = HeldWeights(o.stack, group.nodes, points, group.mean(points), fixed_values(o.module))
         description = describe(self.parts, self.identity)
+        weights = HeldWeights(o.stack, group.nodes, points, group.mean(points), fixed_values(o.module))
         weights.write(folder, self.identity, o.config.nodes, average=average and group.first_here)
         if group.first_here:
             weights.write_fixed(folder, self.identity)
@@ -446,20 +433,19 @@ def execute(
 
 def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> RunKey:
     """What the processes of a machine share. The manifest comes last: with it a run has begun."""
-    o = parts.plan
+    o, notes = parts.plan, [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
     RunDirectory.create(directory.path)
     lock.take()
     try:
         directory.write_config(o.asked.model_dump())
         directory.write_json("topology.json", o.topology.to_json())
-        notes = [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
         directory.write_json(PLAN, planned_facts(o, notes))
         key = RunKey.create(directory.path)
-        manifest = manifest | {"key": key.public}
+        first = ("config.toml", "topology.json", PLAN)
+        digests = {name: digest_of(directory.path / name) for name in first}
+        manifest |= {"key": key.public, "files": digests}
         if (mark := records_mark(parts, key)) is not None:
             manifest["records_mark"] = mark
-        first = ("config.toml", "topology.json", PLAN)
-        manifest["files"] = {name: digest_of(directory.path / name) for name in first}
         directory.write_json("manifest.json", manifest)
     except OSError as error:
         raise unwritable(directory.path, error) from None
@@ -541,6 +527,10 @@ def issue_certificate(run: Run, rounds: int, sign: Sign) -> dict[str, Any]:
 
     def write() -> None:
         assert run.key is not None
+        try:  # what one node and an outsider learn; of nodes elsewhere as it was planned
+            network = o.network_figures(None if elsewhere["elsewhere"] else directory.path)
+        except UserError:  # it has no figure
+            network = None
         end = {
             "issued": now(),
             "rounds": rounds,
@@ -548,7 +538,7 @@ def issue_certificate(run: Run, rounds: int, sign: Sign) -> dict[str, Any]:
             "epsilon_by_group": of_groups(o.privacy),
             # Over all runs on the same records of the user's own; None for public ones.
             "budget": budget,
-            "network": _network(o, None if elsewhere["elsewhere"] else directory.path),
+            "network": network,
             **elsewhere,
         }
         directory.write_json(END, end)
@@ -605,11 +595,3 @@ def _elsewhere(run: Run) -> dict[str, Any]:
     largest = [[finite(max(point)) for point in zip(*curves, strict=True)]] if curves else []
     note = PLANNED_ELSEWHERE if any(one is None for one in stated) else STATED_ELSEWHERE
     return {"elsewhere": entries, "curves": largest, "notes": [note]}
-
-
-def _network(o: Plan, ledgers: Path | None) -> dict[str, Any] | None:
-    """What one node and an outsider learn, where that has a figure; of nodes elsewhere as it was planned."""
-    try:
-        return o.network_figures(ledgers)
-    except UserError:
-        return None

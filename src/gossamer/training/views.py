@@ -129,7 +129,7 @@ def network_plan(o: Plan) -> NetworkPlan:
         ),
         (plan.copies > 1, f"data.partition.kind = {part!r}, copies on several nodes; use 'even' or 'sizes'"),
         (clip.follows_records, f"privacy.clip.kind = {clip.kind!r}, which follows counts; use 'constant'"),
-        (clip.of_lot, "privacy.clip.of = 'lot'; use of = 'record', or an observer of everything"),
+        (clip.of == "lot", "privacy.clip.of = 'lot'; use of = 'record', or an observer of everything"),
     ):
         if refused:
             raise UserError(f"what one node learns has no price with {reason}.")

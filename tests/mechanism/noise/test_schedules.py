@@ -46,7 +46,7 @@ def test_the_budget_ratio_is_first_noise_over_last_where_the_clip_stays(kind: st
 def test_a_schedule_is_of_the_family_asked_for_unless_it_is_about_another() -> None:
     family = Gaussian()
     for kind, (options, _) in SHAPES.items():
-        noise = schedules.parse({"kind": kind, **options}).noise(family)
+        noise = schedules.parse({"kind": kind, **options}).another or family
         expected = {"own-norm": "own-norm", "none": "none"}.get(kind)
         assert (noise is family) if expected is None else (noise.kind == expected)
 

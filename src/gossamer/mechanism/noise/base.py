@@ -168,30 +168,15 @@ class NoiseKind(ABC):
     cancels: ClassVar[bool] = False  # in the mean over nodes? Then all add the same to what they divide
     without_proof: ClassVar[str | None] = None  # why nothing is proven whatever its size, in half a sentence
     bound: float | None = None  # where it ends in units of its scale, if that is given
-
-    @property
-    def exponent(self) -> float:
-        return 2.0
-
-    @property
-    def observer(self) -> Observer:
-        """Whom its releases are planned to hold against."""
-        return EVERYONE
-
-    @property
-    def all_alike(self) -> bool:
-        """Does its covariance know how many nodes are honest, and nothing else of them?"""
-        return True
-
-    @property
-    def kept(self) -> float:
-        """What a release hides a record behind, over the noise that its node adds: more than 1 if others help."""
-        return 1.0
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """What the first line of a ledger says of the noise: σ over the public step, and what its price needs."""
-        return {}
+    exponent: ClassVar[float] = 2.0
+    observer: ClassVar[Observer] = EVERYONE  # whom its releases are planned to hold against
+    all_alike: ClassVar[bool] = (
+        True  # does its covariance know how many nodes are honest, and nothing else of them?
+    )
+    # What a release hides a record behind, over the noise that its node adds: more than 1 if others help.
+    kept: ClassVar[float] = 1.0
+    # What the first line of a ledger says of the noise: σ over the public step, and what its price needs.
+    header: ClassVar[dict[str, Any]] = {}
 
     def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
         """Over these nodes in units of each one's own, to who knows all that the others do; None: each its own."""

@@ -33,10 +33,7 @@ class Gaussian(NoiseKind):
     kind: ClassVar[str]
     released_as: ClassVar[type[Release]] = releases.Gaussian
     gaussian: ClassVar[bool] = True
-
-    @property
-    def header(self) -> dict[str, Any]:
-        return {"steps_per_sigma": RATIO}
+    header: ClassVar[dict[str, Any]] = {"steps_per_sigma": RATIO}
 
     def make(self, levels: Levels, ends: Floats) -> Mechanism:
         return GaussianNoise(levels)

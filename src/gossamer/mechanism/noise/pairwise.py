@@ -164,25 +164,25 @@ class PairwiseAmong(_Pairwise):
     ratio: float
 
     @property
-    def observer(self) -> Observer:
+    def observer(self) -> Observer:  # type: ignore[override]
         return colluders(self.colluders)
 
     def covariance(self, honest: NDArray[np.int64]) -> Floats | None:
         return self.secrets.covariance_among(honest, self.ratio)
 
     @property
-    def header(self) -> dict[str, Any]:
+    def header(self) -> dict[str, Any]:  # type: ignore[override]
         """The step, and a graph that does not follow from the number of nodes, edge by edge."""
         listed = self.secrets.listed
         graph = {"secrets": [list(edge) for edge in listed]} if listed else {}
         return {"steps_per_sigma": RATIO, **graph}
 
     @property
-    def all_alike(self) -> bool:
+    def all_alike(self) -> bool:  # type: ignore[override]
         return self.secrets.edges is None
 
     @property
-    def kept(self) -> float:
+    def kept(self) -> float:  # type: ignore[override]
         return self.secrets.effective_noise(self.colluders, self.ratio)
 
     def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:

@@ -55,19 +55,12 @@ class OwnNormNoise(Mechanism):
 
 class NoiseSchedule:
     kind: ClassVar[str]
-
-    @property
-    def budget_ratio(self) -> float:
-        """Last per-step budget over first."""
-        return 1.0
+    budget_ratio: ClassVar[float] = 1.0  # last per-step budget over first
+    another: ClassVar[NoiseKind | None] = None  # the noise that it is about, if not the family asked for
 
     def shape(self, draws: int, clip: Schedule) -> Schedule:
         """Noise multipliers up to a common factor; `clip` is C_k."""
         return Constant(1.0)
-
-    def noise(self, family: NoiseKind) -> NoiseKind:
-        """Which noise it is: the family asked for, unless the schedule is about another."""
-        return family
 
 
 schedules: Registry[NoiseSchedule] = Registry("privacy.noise.schedule")
@@ -87,7 +80,7 @@ class GrowingBudget(NoiseSchedule):
     ratio: Annotated[types.Ratio, Field(description="last budget over first")]
 
     @property
-    def budget_ratio(self) -> float:
+    def budget_ratio(self) -> float:  # type: ignore[override]
         return self.ratio
 
     def shape(self, draws: int, clip: Schedule) -> Schedule:
@@ -110,8 +103,7 @@ class SequenceNoise(NoiseSchedule):
 class OwnNormSchedule(NoiseSchedule):
     """Noise scaled by the node's own gradient norm, as AdaD2P does: no proof survives it."""
 
-    def noise(self, family: NoiseKind) -> NoiseKind:
-        return OwnNorm()
+    another: ClassVar[NoiseKind | None] = OwnNorm()
 
 
 @schedules.register("none")
@@ -119,8 +111,7 @@ class OwnNormSchedule(NoiseSchedule):
 class NoNoise(NoiseSchedule):
     """No noise, and no privacy."""
 
+    another: ClassVar[NoiseKind | None] = Silent()
+
     def shape(self, draws: int, clip: Schedule) -> Schedule:
         return Constant(0.0)
-
-    def noise(self, family: NoiseKind) -> NoiseKind:
-        return Silent()

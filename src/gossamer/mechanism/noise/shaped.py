@@ -42,10 +42,7 @@ class _Shaped(NoiseKind):
 
     truncated: ClassVar[bool] = True
     kind: ClassVar[str]
-
-    @property
-    def exponent(self) -> float:
-        return 1.0
+    exponent: ClassVar[float] = 1.0
 
     def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
         bound = {"bound": end * sigma} if self.truncated else {}
@@ -80,11 +77,8 @@ class TruncatedGaussian(_Shaped):
 
     bound: End = None
     scale: ClassVar[float] = float(np.sqrt(2))
+    exponent: ClassVar[float] = 2.0
     released_as: ClassVar[type[Release]] = releases.TruncatedGaussian
-
-    @property
-    def exponent(self) -> float:
-        return 2.0
 
 
 @families.register("truncated-generalised")
@@ -97,7 +91,7 @@ class TruncatedGeneralised(_Shaped):
     released_as: ClassVar[type[Release]] = releases.GeneralisedGaussian
 
     @property
-    def exponent(self) -> float:
+    def exponent(self) -> float:  # type: ignore[override]
         return self.shape
 
     def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class Theorem1:
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         """(σ in units of the clip's bound, A/σ)."""
-        unit = self.sensitivity(run.count)
+        unit = self.sensitivity(run.draws)
         sigma, bound = claimed.km_noise(run.noise.released_as.kind, epsilon, delta, unit, run.noise.exponent)
         return sigma, bound / sigma
 

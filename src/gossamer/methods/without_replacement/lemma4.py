@@ -45,7 +45,7 @@ class Lemma4:
         return Claim(claim.epsilon, claim.reference, (*claim.flags, *self.flags))
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
-        visits = run.sampling.visits(rate, run.count)
+        visits = run.sampling.visits(rate, run.draws)
         sigma = claimed.classical_gaussian_sigma(epsilon / visits, delta / visits, 2 * self.lipschitz)
         return sigma / self.bound / math.sqrt(self.classes), None
 
