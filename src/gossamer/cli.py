@@ -543,9 +543,11 @@ def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
 @data_app.command("get")
 def data_get(name: str, data_dir: DataDir = None) -> None:
     """Fetch a data set, or public weights, into the cache, checked against the recorded digest."""
-    from gossamer.data.load import get
+    from gossamer.data.load import get, licence_of
 
     typer.echo(f"{name} is at {get(name, data_dir=data_dir)}")
+    if licence := licence_of(name):
+        typer.echo(f"licence: {licence}")
 
 
 @data_app.command("check")

@@ -106,6 +106,7 @@ def test_the_library_exports_what_its_page_says() -> None:
         "report",
         "resume",
         "run",
+        "tokens",
         "tune",
     ]
     for name in gossamer.__all__:

@@ -120,12 +120,13 @@ def test_tensors_come_back_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_statement_has_source_licence_checksum_and_what_they_saw() -> None:
     for entry in WEIGHTS.values():
         said = entry.statement()
-        for part in (entry.package, entry.version, entry.licence, entry.digest[:12], "ImageNet", "CIFAR-10"):
+        seen = ("ImageNet", "CIFAR-10") if entry.name.startswith("efficientnet") else ("sentences",)
+        for part in (entry.package, entry.version, entry.licence, entry.digest[:12], *seen):
             assert part in said
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("name", [name for name in WEIGHTS if name.startswith("efficientnet")])
 def test_the_published_files_fit_their_networks(name: str) -> None:
     entry = WEIGHTS[name]
     found = entry.tensors(None)

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 from gossamer.data import origins
+from gossamer.data.features.minilm import FEATURES as FEATURES_OF_TEXT
 from gossamer.data.features.pretrained import FEATURES, scaled_stages
+
+SMALL_TABLES = {"word": 50, "position": 40, "token_type": 2}
 
 
 def expected_shapes(width: float, depth: float) -> dict[str, tuple[int, ...]]:
@@ -61,9 +65,64 @@ def as_file(tensors: dict[str, Tensor]) -> bytes:
     return buffer.getvalue()
 
 
-def published(monkeypatch: pytest.MonkeyPatch, content: bytes) -> origins.Weights:
-    """Let this content be what efficientnet-lite0 is known by."""
-    entry = replace(origins.WEIGHTS["efficientnet-lite0"], digest=hashlib.sha256(content).hexdigest())
+def minilm_weights(layers: int = 2, seed: int = 0) -> dict[str, Tensor]:
+    """A small encoder in the form of MiniLM's published file: fewer layers, words, places and inner columns."""
+    draw, width, inner = torch.Generator().manual_seed(seed), FEATURES_OF_TEXT, 64
+    matrices = {f"embeddings.{name}_embeddings": (rows, width) for name, rows in SMALL_TABLES.items()}
+    norms = ["embeddings.LayerNorm"]
+    for k in range(layers):
+        name = f"encoder.layer.{k}"
+        parts = (
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+            "attention.output.dense",
+        )
+        matrices |= {f"{name}.{part}": (width, width) for part in parts}
+        matrices |= {f"{name}.intermediate.dense": (inner, width), f"{name}.output.dense": (width, inner)}
+        norms += [f"{name}.attention.output.LayerNorm", f"{name}.output.LayerNorm"]
+    weights = {}
+    for name, (rows, columns) in matrices.items():
+        weights[f"{name}.weight"] = torch.randn(rows, columns, generator=draw) / columns**0.5
+        weights[f"{name}.bias"] = 0.2 * torch.randn(rows, generator=draw)
+    for name in norms:
+        weights[f"{name}.weight"] = 1 + 0.2 * torch.randn(width, generator=draw)
+        weights[f"{name}.bias"] = 0.2 * torch.randn(width, generator=draw)
+    return weights
+
+
+def small_minilm(monkeypatch: pytest.MonkeyPatch, folder: Path, layers: int = 2) -> dict[str, Tensor]:
+    """A small random encoder, and a vocabulary of its size, in a cache in this folder, in place of the published."""
+    weights = minilm_weights(layers)
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "free",
+        "money",
+        "meet",
+        "##ing",
+        "at",
+        "noon",
+        "##s",
+        "!",
+        "you",
+    ]
+    pieces += [f"word{k}" for k in range(SMALL_TABLES["word"] - len(pieces))]
+    monkeypatch.setenv("GOSSAMER_CACHE", str(folder / "cache"))
+    (folder / "cache").mkdir(exist_ok=True)
+    for name, content in (("minilm-l6", save(weights)), ("minilm-l6-vocabulary", "\n".join(pieces).encode())):
+        entry = published(monkeypatch, content, name)
+        (folder / "cache" / entry.file).write_bytes(content)
+    return weights
+
+
+def published(
+    monkeypatch: pytest.MonkeyPatch, content: bytes, name: str = "efficientnet-lite0"
+) -> origins.Weights:
+    """Let this content be what these weights are known by."""
+    entry = replace(origins.WEIGHTS[name], digest=hashlib.sha256(content).hexdigest())
     monkeypatch.setitem(origins.WEIGHTS, entry.name, entry)
     return entry
 

@@ -6,14 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.data import own, public, synthetic  # in the order of the listings
+from gossamer.data import mails, own, public, synthetic  # in the order of the listings
 from gossamer.data.dataset import Dataset
 from gossamer.data.origins import WEIGHTS, Origin, cache_dir, user_folder
 from gossamer.data.source import Facts, Source, datasets
 from gossamer.errors import UserError
 from gossamer.options.nearest import ending
 
-__all__ = ["Facts", "SetInfo", "Source", "catalogue", "datasets", "get", "load", "own", "public", "synthetic"]
+__all__ = [
+    "Facts",
+    "SetInfo",
+    "Source",
+    "catalogue",
+    "datasets",
+    "get",
+    "load",
+    "mails",
+    "own",
+    "public",
+    "synthetic",
+]
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,7 @@ def catalogue(*, data_dir: Path | None = None) -> list[SetInfo]:
 
 def get(name: str, *, data_dir: Path | None = None) -> Path:
     """Bring a public set, or public weights, into the cache and return the file's path there."""
-    kind = datasets.kinds.get(name)
-    origin: Origin | None = WEIGHTS.get(name) or getattr(kind, "origin", None)
+    kind, origin = datasets.kinds.get(name), _origin(name)
     if kind is not None and origin is None:
         how = "needs a file of your own" if kind.own else "comes with the program"
         raise UserError(f"{name} {how}: there is nothing to get; use it with data.kind = {name!r}.")
@@ -71,3 +82,13 @@ def get(name: str, *, data_dir: Path | None = None) -> Path:
         return origin.store(copy)
     except OSError as error:
         raise UserError(f"{name} could not be kept in the cache {cache_dir()}: {error.strerror}") from error
+
+
+def licence_of(name: str) -> str:
+    """Under what its publisher gives it away, as far as that is written down."""
+    origin = _origin(name)
+    return origin.licence if origin is not None else ""
+
+
+def _origin(name: str) -> Origin | None:
+    return WEIGHTS.get(name) or getattr(datasets.kinds.get(name), "origin", None)

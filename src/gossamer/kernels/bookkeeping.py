@@ -22,7 +22,7 @@ from gossamer.kernels.finite import NotFiniteError, all_finite, refuse_infinite
 from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
 from gossamer.kernels.norms import root
 from gossamer.kernels.operations import MixingError
-from gossamer.kernels.persons import Persons, Together
+from gossamer.kernels.persons import RECORDS, Units
 from gossamer.kernels.pooling import is_plain_pool
 from gossamer.kernels.random_layers import bytes_of, dropout, random_inputs
 from gossamer.kernels.rounding import beside
@@ -73,7 +73,7 @@ class BookKeeping:
         self.prefers_threads = any(isinstance(rule, ConvolutionRule) for rule in self.rules.values())
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
-        self.together: Together | None = None
+        self.units = RECORDS
         self._most = 0.0
         self.bytes_held = self.bytes_per_record = self.bytes_per_node = 0
         self.lot = 0  # records of the whole lot, where it is done in slices
@@ -145,16 +145,16 @@ class BookKeeping:
         *,
         target: Tensor,
         add: bool,
-        persons: Persons | None = None,
+        units: Units = RECORDS,
         random: Sequence[Tensor] = (),
     ) -> Tensor:
         """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
 
-        With `persons` those of theirs, (m, P). `random` are the numbers (m, B, *shape) that `self.random` asks for.
+        Of persons those of theirs, (m, n). `random` are the numbers (m, B, *shape) that `self.random` asks for.
         """
-        self.together = together = None if persons is None else persons.together(mask)
+        self.units, there = units, units.any_of(mask)
         self.parameters, self.bytes_held = self._by_layer(points), 0
-        planned = self.most or mask.shape[1]
+        planned = self.most or there.shape[1]
         self._most = beside(mask.shape[1], planned)
         self.records.clear()
         with torch.enable_grad():
@@ -171,21 +171,16 @@ class BookKeeping:
             least = [record.least for record in self.records.values() if record.least is not None]
             if least:
                 square = torch.maximum(square, sum(least[1:], least[0]))
-            there = mask if together is None else together.present
             norms = torch.where(there, root(square, len(self.records)).view(there.shape), 0.0)
             refuse_infinite(norms)
-            if persons is not None and together is not None:
-                norms, weights = persons.weighed(norms, there, weigh)
-                weights = together.of_records(weights)
-            else:
-                weights = torch.where(mask, weigh(norms), 0.0)
+            norms, weights = units.weighed(norms, there, weigh)
             places = self._by_layer(target)
-            lot = max(self.lot, mask.shape[1])
+            lot = max(self.lot, there.shape[1])
             lot = lot if lot <= planned else LONG
             for name, record in self.records.items():
                 record.add_to(weights, places[name], add, lot)
         self.records.clear()
-        self.parameters, self.together = {}, None
+        self.parameters = {}
         return norms
 
     def _replacement(self, name: str, rule: Rule) -> Callable[[Tensor], Tensor]:
@@ -228,5 +223,5 @@ class _Layer(torch.autograd.Function):
         (a,), owner, name = ctx.saved_tensors, ctx.owner, ctx.name
         rule, call = owner.rules[name], (owner.parameters[name], a, g, ctx.cache)
         ctx.cache = None
-        owner.records[name] = rule.measure(*call, owner.together, owner._most)
+        owner.records[name] = rule.measure(*call, owner.units, owner._most)
         return rule.input_gradient(*call) if ctx.needs_input_grad[0] else None, None, None, None

@@ -27,11 +27,11 @@ from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.dense import Dense
 from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.layers import weighted_rows
-from gossamer.kernels.memory import DEFAULT_MAX_BYTES, keep_freed_memory, slices
+from gossamer.kernels.memory import DEFAULT_MAX_BYTES, Slices, keep_freed_memory, slices
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.norms import norms_of
 from gossamer.kernels.oracle import Vmap, refusal, why
-from gossamer.kernels.persons import Persons, stretches
+from gossamer.kernels.persons import RECORDS, Class, Persons, Units
 from gossamer.kernels.probe import disagreement
 from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.rounding import even, most, room
@@ -89,7 +89,7 @@ class ClippedSum:
         self._copies = 0
         self._numbers: Numbers | None = None
         self._room: int | None = None
-        self._chunks: dict[tuple[int, int], tuple[int, int]] = {}
+        self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
 
     def expect(self, lot: float, *, varies: bool) -> None:
         """The public expected number of records of a lot: from now on, lots are computed in pieces of one shape."""
@@ -129,25 +129,17 @@ class ClippedSum:
         """
         nodes, lot = mask.shape
         numbers, self._numbers = self._numbers or Numbers.secret(nodes), None
-        if persons is not None and persons.alone:
-            persons = None  # the very same numbers as for records
-        norms = points.new_zeros(nodes, lot if persons is None else persons.counts.shape[1])
+        if persons is not None and not persons.alone:
+            return self._of_persons(points, x, y, mask, weigh, unit, persons, numbers)
+        norms = points.new_zeros(nodes, lot)
         present = int(mask.sum())  # one question to the device for both answers
         if present == 0:
             return torch.zeros_like(points), norms
         ragged = present < mask.numel()
         method = self._method(points, x, y)
-        spread = runs_compiled(points) and not isinstance(method, Vmap) and method.prefers_threads
-        # A person's gradient may be written out: as if every person had one record.
-        held = method.bytes_per_record + (0 if persons is None else method.bytes_per_person)
-        cores = threads.cores() if spread else 1
-        whole = lot if self._room is None else self._room
-        plan = slices(nodes, whole, held, self.max_bytes, cores, method.bytes_per_node)
+        whole = self._room or lot
         longer = mask[:, whole:].any(1).tolist()
-        if self._room is not None and persons is None:
-            sole = slices(MANY, whole, held, self.max_bytes, cores, method.bytes_per_node).nodes == 1
-            fixed = self._fixed(method, min(plan.nodes, nodes), plan.records, sole, points, x, y)
-            plan = plan._replace(nodes=fixed[0], records=fixed[1])
+        plan = self._plan(method, nodes, whole, points, x, y, 1)
         in_pieces = lot > plan.records
         total = torch.empty_like(points, memory_format=torch.contiguous_format)
         if in_pieces:  # each is rounded once, and added up in double precision
@@ -156,62 +148,129 @@ class ClippedSum:
         def run(rows: slice, worker: Method = method) -> None:
             worker.lot = lot if longer[rows.start] else whole
             worker.most = 0 if self._room is None else most(self._room)
-            for records, whose in stretches(persons, rows, lot, plan.records):
-                part = rows, records
+            for first in range(0, lot, plan.records):
+                part = rows, slice(first, first + plan.records)
                 if in_pieces and not bool(mask[part].any()):
                     continue
                 slice_x, slice_y = x[part], y[part]
                 if ragged:  # places must lie within their table; what numbers do, `add_finite` undoes
                     slice_y = blank_masked(slice_y, mask[part])
                     slice_x = slice_x if x.is_floating_point() else blank_masked(slice_x, mask[part])
-                count, places = slice_x.shape[1], range(lot)[records]
-                missing = plan.records - count if self._room is not None and persons is None else 0
+                count = slice_x.shape[1]
+                missing = 0 if self._room is None else plan.records - count
                 some = Part(
                     points[rows],
                     padded(slice_x, missing),
                     padded(slice_y, missing),
                     padded(mask[part], missing),
-                    numbers.draw(method.random, rows, range(places.start, places.stop + missing), points),
-                    None if persons is None else persons.part(rows, records, whose),
+                    numbers.draw(method.random, rows, range(first, first + count + missing), points),
+                    RECORDS,
                     None if unit is None else unit[rows],
                 )
                 into = torch.empty_like(points[rows]) if in_pieces else total[rows]
-                own = add_finite(worker, some, weigh, into)
-                norms[rows, whose] = own if persons is not None else own[:, :count]
+                norms[part] = add_finite(worker, some, weigh, into)[:, :count]
                 if in_pieces:
                     total[rows] += into
 
-        # A lot that is longer than expected must not show in the last digits of another node's sum.
-        runs = [0, *(i for i in range(1, nodes) if longer[i] != longer[i - 1]), nodes]
-        jobs = [slice(i, min(i + plan.nodes, b)) for a, b in pairwise(runs) for i in range(a, b, plan.nodes)]
-        if plan.parallel and not isinstance(method, Vmap):
-            self._run_all(method, run, jobs, x, y)
-        else:
-            for rows in jobs:
-                run(rows)
+        self._run_all(method, run, plan, longer, x, y)
         return total.to(points.dtype), norms
 
+    def _of_persons(
+        self,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        weigh: Weigh,
+        unit: Tensor | None,
+        persons: Persons,
+        numbers: Numbers,
+    ) -> tuple[Tensor, Tensor]:
+        """Class by class, in calls of one shape each."""
+        nodes, lot = mask.shape
+        norms = points.new_zeros(persons.counts.shape)
+        places = self._room or room(norms.shape[1], varies=False)
+        total = torch.zeros_like(points, dtype=torch.float64)
+        method = self._method(points, x, y)
+        random = numbers.draw(method.random, slice(0, nodes), range(lot), points)
+        longer = (persons.present(mask).sum(1) > places).tolist()
+        for alike in persons.classes(mask):
+            plan = self._plan(method, nodes, max(1, places // alike.each), points, x, y, alike.each)
+            whole = alike.padded(plan.records)
+
+            def run(
+                rows: slice, worker: Method = method, whole: Class = whole, step: int = plan.records
+            ) -> None:
+                worker.lot = norms.shape[1] if longer[rows.start] else places
+                worker.most = most(places)
+                for first in range(0, whole.who.shape[1], step):
+                    own = whole.part(rows, slice(first, first + step))
+                    somebody = own.who >= 0
+                    if not bool(somebody.any()):
+                        continue
+                    units = persons.units(own)
+                    values = [own.take(part[rows]) for part in (x, y, *random)]
+                    values = [blank_masked(part, units.records_of(somebody)) for part in values]
+                    some = Part(
+                        points[rows], values[0], values[1], own.live.flatten(1), values[2:], units,
+                        None if unit is None else unit[rows],
+                    )  # fmt: skip
+                    into = torch.empty_like(points[rows])
+                    measured = add_finite(worker, some, weigh, into)
+                    node, place = somebody.nonzero(as_tuple=True)
+                    norms[node + rows.start, own.who[node, place]] = measured[node, place]
+                    total[rows] += into
+
+            self._run_all(method, run, plan, longer, x, y)
+        return total.to(points.dtype), norms
+
+    def _plan(
+        self, method: Method, nodes: int, places: int, points: Tensor, x: Tensor, y: Tensor, each: int
+    ) -> Slices:
+        """Of calls for so many records, or persons of `each` records."""
+        spread = runs_compiled(points) and not isinstance(method, Vmap) and method.prefers_threads
+        # A person's gradient may be written out: as if every person had one record.
+        held = each * method.bytes_per_record + (0 if each == 1 else method.bytes_per_person)
+        cores = threads.cores() if spread else 1
+        plan = slices(nodes, places, held, self.max_bytes, cores, method.bytes_per_node)
+        if self._room is None and each == 1:
+            return plan
+        sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node).nodes == 1
+        shape = self._fixed(method, min(plan.nodes, nodes), plan.records, places, each, sole, points, x, y)
+        return plan._replace(nodes=shape[0], records=shape[1])
+
     def _fixed(
-        self, method: Method, nodes: int, fitting: int, sole: bool, points: Tensor, x: Tensor, y: Tensor
+        self,
+        method: Method,
+        nodes: int,
+        fitting: int,
+        places: int,
+        each: int,
+        sole: bool,
+        points: Tensor,
+        x: Tensor,
+        y: Tensor,
     ) -> tuple[int, int]:
-        """How many nodes and records every call takes, so that a record's gradient is the same in every place.
+        """How many nodes and units every call takes, so that a unit's gradient is the same in every place.
 
         And whichever nodes are hosted here: `sole` says whether the network is so large that no two share a call.
         """
-        assert self._room is not None
-        if (nodes, fitting) not in self._chunks:
-            records = next(n for n in range(min(fitting, self._room), 0, -1) if self._room % n == 0)
-            shapes = [(nodes, even(records, nodes)), (1, even(records, 1)), (1, 1)]
-            if sole and fitting <= FEW and self._room > EIGHT:  # places are dear, calls are not
+        key = nodes, fitting, each
+        if key not in self._chunks:
+            units = next(n for n in range(min(fitting, places), 0, -1) if places % n == 0)
+            shapes = [(nodes, even(units, nodes * each)), (1, even(units, each)), (1, 1)]
+            if each > 1:  # what `even` adds are many records
+                shapes.insert(0, (nodes, units))
+            elif sole and fitting <= FEW and places > EIGHT:  # places are dear, calls are not
                 shapes.insert(0, (1, EIGHT))
-            self._chunks[nodes, fitting] = next(
-                shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape)
+            self._chunks[key] = next(
+                shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape, each)
             )
-            if self._chunks[nodes, fitting] == (1, 1):
+            if self._chunks[key] == (1, 1):
                 logger.warning(
                     "gradients are computed one record at a time, so that no record's depends on others"
                 )
-        return self._chunks[nodes, fitting]
+        return self._chunks[key]
 
     def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         """The method of the module in its present mode, for records of this shape."""
@@ -257,13 +316,24 @@ class ClippedSum:
 
     def _run_all(
         self,
-        method: BookKeeping | Dense,
-        run: Callable[[slice, Method], None],
-        jobs: list[slice],
+        method: Method,
+        run: Callable[..., None],
+        plan: Slices,
+        longer: list[bool],
         x: Tensor,
         y: Tensor,
     ) -> None:
-        """Side by side, with one copy of the module for every thread."""
+        """All nodes' slices: side by side, with one copy of the module for every thread, where the plan says so.
+
+        A lot that is longer than expected must not show in the last digits of another node's sum.
+        """
+        nodes = len(longer)
+        runs = [0, *(i for i in range(1, nodes) if longer[i] != longer[i - 1]), nodes]
+        jobs = [slice(i, min(i + plan.nodes, b)) for a, b in pairwise(runs) for i in range(a, b, plan.nodes)]
+        if not plan.parallel or isinstance(method, Vmap):
+            for rows in jobs:
+                run(rows)
+            return
         while self._copies < threads.cores():
             self._idle.put(method.copy(x, y))
             self._copies += 1
@@ -299,7 +369,7 @@ class Part:
     y: Tensor
     mask: Tensor
     random: Sequence[Tensor]
-    persons: Persons | None
+    units: Units
     unit: Tensor | None
 
     def put(self, method: Method, weigh: Weigh, target: Tensor) -> Tensor:
@@ -312,7 +382,7 @@ class Part:
             weigh if unit is None else lambda norms: weigh(norms / unit[:, None]),
             target=target,
             add=False,
-            persons=self.persons,
+            units=self.units,
             random=self.random,
         )
 
@@ -325,7 +395,7 @@ class Part:
             self.y[at],
             self.mask[at],
             [numbers[at] for numbers in self.random],
-            None,
+            RECORDS,
             None if self.unit is None else self.unit[at[0]],
         )
 
@@ -343,9 +413,8 @@ class Part:
         return replace(self, x=filled(self.x), y=filled(self.y), random=random)
 
     def without(self, units: Tensor) -> Part:
-        """Mask these records (m, B), or all records of these persons (m, P)."""
-        records = units if self.persons is None else self.persons.records_of(units)
-        return replace(self, mask=self.mask & ~records)
+        """Mask these records (m, B), or all records of these persons (m, n)."""
+        return replace(self, mask=self.mask & ~self.units.records_of(units))
 
     def failing(self, method: Method) -> Tensor:
         """The records, or persons, that cannot be computed even by themselves."""
@@ -358,7 +427,7 @@ class Part:
                 pass  # is found again, with the others
             except Exception:
                 failing[i, b] = True
-        return failing if self.persons is None else self.persons.together(self.mask).any_of(failing)
+        return self.units.any_of(failing)
 
 
 def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tensor:
@@ -391,43 +460,45 @@ def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tens
                 raise FloatingPointError("a sum of clipped records is not finite")
         part, stands_in = part.with_stand_ins(), True
     target.zero_()
-    units = part.mask if part.persons is None else part.persons.counts
-    return torch.zeros_like(units, dtype=part.points.dtype)
+    return torch.zeros_like(part.units.any_of(part.mask), dtype=part.points.dtype)
 
 
-def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, records: int) -> bool:
-    """Are norms of gradients the same to the last bit wherever a record stands in calls of this shape?
+def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, number: int, each: int) -> bool:
+    """Are norms of gradients the same to the last bit wherever a record, or a person, stands in calls of this shape?
 
     And a node's sum the same as without the other nodes? Which instructions a number goes through is a matter of
     shapes, not of values, so made-up records tell.
     """
-    generator, lot = torch.Generator().manual_seed(2), (nodes, records)
+    generator, lot = torch.Generator().manual_seed(2), (nodes, number, each)
     shape = *lot, *x.shape[2:]
     if x.is_floating_point():
         values = torch.randn(shape, generator=generator).to(x)
     else:
         values = torch.randint(2, shape, generator=generator).to(x)
     random = [torch.rand(*lot, *own, generator=generator).to(points) for own in method.random]
-    targets, mask = y.new_zeros(*lot, *y.shape[2:]), torch.ones(lot, dtype=torch.bool, device=x.device)
+    targets, units = y.new_zeros(nodes, number * each, *y.shape[2:]), Units(each)
+    mask = torch.ones(nodes, number * each, dtype=torch.bool, device=x.device)
     # One model for all, so that nodes may change places too; the same one in a run that is resumed.
     model = 0.05 * torch.randn(1, points.shape[1], generator=generator)
     own = model.to(points).expand(nodes, -1).contiguous()
-    norms, places = list[Tensor](), torch.arange(records, device=x.device)
-    for order in (places, places.flip(0), *(places.roll(records * k // 5 + 1) for k in range(5))):
+    norms, places = list[Tensor](), torch.arange(number, device=x.device)
+    for order in (places, places.flip(0), *(places.roll(number * k // 5 + 1) for k in range(5))):
         turned = len(norms) % 2 == 1
         given = [part[:, order].flip(0) if turned else part[:, order] for part in (values, *random)]
-        part = Part(own, given[0], targets, mask, given[1:], None, None)
+        given = [part.flatten(1, 2) for part in given]
+        part = Part(own, given[0], targets, mask, given[1:], units, None)
         measured = add_finite(method, part, torch.zeros_like, torch.empty_like(own))
         measured = measured.flip(0) if turned else measured
         norms.append(torch.empty_like(measured).index_copy_(1, order, measured))
     if not all(torch.equal(norms[0], other) for other in norms[1:]):
         return False
     sums = list[Tensor]()
-    for some, missing in ((slice(0, nodes), 0), (slice(0, 1), even(records, 1) - records)):
-        given = [padded(part[some], missing) for part in (values, *random)]
+    more = even(number, 1) - number if each == 1 else 0  # as alone
+    for some, missing in ((slice(0, nodes), 0), (slice(0, 1), more)):
+        given = [padded(part[some].flatten(1, 2), missing) for part in (values, *random)]
         labels, there = padded(targets[some], missing), padded(mask[some], missing)
         sums.append(torch.empty_like(own[some]))
-        part = Part(own[some], given[0], labels, there, given[1:], None, None)
+        part = Part(own[some], given[0], labels, there, given[1:], units, None)
         add_finite(method, part, torch.ones_like, sums[-1])
     return nodes == 1 or torch.equal(sums[0][0], sums[1][0])
 

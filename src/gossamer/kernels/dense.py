@@ -24,7 +24,7 @@ from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping
 from gossamer.kernels.finite import all_finite, refuse_infinite
 from gossamer.kernels.norms import norm_of_squares, square_norm
-from gossamer.kernels.persons import Persons
+from gossamer.kernels.persons import RECORDS, Units
 from gossamer.kernels.products import ANY_ORDER, combined_in_double, combined_rows, rows_with_rows
 from gossamer.kernels.rounding import fits
 from gossamer.kernels.threads import runs_compiled
@@ -132,18 +132,18 @@ class Dense:
         *,
         target: Tensor,
         add: bool,
-        persons: Persons | None = None,
+        units: Units = RECORDS,
         random: Sequence[Tensor] = (),
     ) -> Tensor:
         """As of `BookKeeping`, of which only networks that draw nothing have a compiled form."""
         self._bounded = False
         nodes, lot = mask.shape
-        usual = persons is None and points.dtype == x.dtype == torch.float32 and y.dtype == torch.int64
+        usual = units.each == 1 and points.dtype == x.dtype == torch.float32 and y.dtype == torch.int64
         # Nodes are done side by side, so a single large one is the library's, which spreads it over the cores.
         spreads = nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
         if not (usual and spreads and runs_compiled(points)):
             self.other.lot, self.other.most = self.lot, self.most
-            return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, persons=persons)
+            return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, units=units)
         records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
         live, counts = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
         lengths, hidden = np.empty((nodes, lot), f32), np.empty((nodes, lot * self._hidden), f32)

@@ -5,7 +5,7 @@ stacked (m, *shape). A rule never forms a per-sample gradient where a closed for
 
     ‖Σ_t g_t a_tᵀ‖² = Σ_{t,t'} (g_t·g_t')(a_t·a_t')     (Gram; for one position simply ‖g‖²‖a‖²)
 
-Where records are clipped together, as those of one person are (`together`), t runs over the positions of all of them.
+Where records are clipped together, as those of one person are (`units`), t runs over the positions of all of them.
 
 One file, although long: every layer that can be book-kept, side by side, so that one sees what they share.
 """
@@ -24,7 +24,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels import direct
 from gossamer.kernels.norms import square_norms
-from gossamer.kernels.persons import Together
+from gossamer.kernels.persons import RECORDS, Units
 from gossamer.kernels.products import combined_in_double, combined_rows
 from gossamer.kernels.rounding import MOST_SHARE, fits, records_at_a_time, share
 from gossamer.kernels.threads import runs_compiled
@@ -33,7 +33,7 @@ Parameters = dict[str, Tensor]
 """A layer's own parameters, stacked over nodes: {"weight": (m, *shape), "bias": (m, *shape)}."""
 
 Sum = Callable[[Tensor, Parameters, bool, int], None]
-"""(weights (m, B), where to put Σ_b w_b g_b, whether to add to what is there, records of the whole lot)."""
+"""(weights (m, n), where to put Σ_b w_b g_b, whether to add to what is there, records of the whole lot)."""
 
 MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
 SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
@@ -44,8 +44,8 @@ CACHE_BYTES = 1 << 20  # what fits comfortably into one core's L2 cache
 
 @dataclass
 class Measured:
-    """The squared norms (N,) of a layer's per-sample gradients, or of persons (m·P,), and their sum once the weights
-    (m, B) of all records are known.
+    """The squared norms (N,) of a layer's per-sample gradients, or of persons, and their sum once the weights (m, n) of
+    all records, or persons, are known.
 
     `least` (N,) are what squared norms of whole gradients must be, so that float32 may add up terms that cancel: see
     `rounding`.
@@ -85,13 +85,10 @@ class Rule(ABC):
         a: Tensor,
         g: Tensor,
         cache: Any,
-        together: Together | None = None,
+        units: Units = RECORDS,
         most: float = 0,
     ) -> Measured:
-        """`together`: whose gradients are added before they are measured; None: every record is by itself.
-
-        `most` is B of `rounding`, for terms that cancel.
-        """
+        """`units`: whose gradients are added before they are measured; `most`: B of `rounding`, if terms cancel."""
 
     @abstractmethod
     def footprint(self, a: Tensor, out: Tensor) -> int:
@@ -197,15 +194,8 @@ def product(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> N
         torch.baddbmm(bias.unsqueeze(1), rows, matrix, out=out)
 
 
-def per_unit(rows: Tensor, together: Together | None) -> Tensor:
-    """(N, …) of records, or summed (m·P, …) of persons."""
-    return rows if together is None else together.sums(rows)
-
-
 def written_out(
-    gradients: Parameters,
-    together: Together | None,
-    layout: Callable[[Tensor, Tensor], Tensor] = Tensor.view_as,
+    gradients: Parameters, layout: Callable[[Tensor, Tensor], Tensor] = Tensor.view_as
 ) -> Measured:
     """Measure gradients that are written out, a row for each record or person.
 
@@ -214,10 +204,9 @@ def written_out(
     first, *others = (square_norms(rows) for rows in gradients.values())
 
     def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
-        own = weights if together is None else together.of_units(weights)
         for name, rows in gradients.items():
             arranged = layout if name == "weight" else Tensor.view_as
-            put(target[name], arranged(weighted_rows(own, rows, lot), target[name]), add)
+            put(target[name], arranged(weighted_rows(weights, rows, lot), target[name]), add)
 
     return Measured(sum(others, first), add_to)
 
@@ -243,16 +232,14 @@ class LinearRule(Rule):
         a: Tensor,
         g: Tensor,
         cache: None,
-        together: Together | None = None,
+        units: Units = RECORDS,
         most: float = 0,
     ) -> Measured:
-        records, has_bias = len(a), "bias" in parameters
-        a, g = a.reshape(records, -1, a.shape[-1]), g.reshape(records, -1, g.shape[-1])
+        count, has_bias = len(a) // units.each, "bias" in parameters
+        a, g = a.reshape(count, -1, a.shape[-1]), g.reshape(count, -1, g.shape[-1])
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
-        least, terms = None, records // len(parameters["weight"]) * positions
-        if together is not None:
-            square = self._of_persons(a, g, has_bias, together)
-        elif positions == 1:
+        least, terms = None, count // len(parameters["weight"]) * positions
+        if positions == 1:
             square = square_norms(g) * (square_norms(a) + int(has_bias))
         elif gram_is_cheaper(positions, rows, columns):
             square, sizes = self._gram(a, g, has_bias)
@@ -260,14 +247,13 @@ class LinearRule(Rule):
                 least = (share(terms, most) * sizes).square_()
         else:
             biases = {"bias": g.sum(1)} if has_bias else {}
-            return written_out({"weight": torch.bmm(g.mT, a), **biases}, None)
-        alone = positions == 1 and together is None
+            return written_out({"weight": torch.bmm(g.mT, a), **biases})
 
         def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
-            nodes, count = weights.shape
-            weighted = (g.view(nodes, count, positions, rows) * weights[:, :, None, None]).flatten(1, 2)
-            inputs = a.view(nodes, count * positions, columns)
-            single = fits(terms, lot) if alone else least is not None and lot <= most
+            nodes = len(weights)
+            weighted = (g * weights.reshape(-1, 1, 1)).view(nodes, -1, rows)
+            inputs = a.view(nodes, -1, columns)
+            single = fits(terms, lot) if positions == 1 else least is not None and lot <= most
             add_product(target["weight"], weighted, inputs, add, single=single)
             if has_bias:
                 put(target["bias"], weighted.sum(1, dtype=torch.float64).to(weighted), add)
@@ -278,26 +264,6 @@ class LinearRule(Rule):
     def _gram(a: Tensor, g: Tensor, has_bias: bool) -> tuple[Tensor, Tensor]:
         inputs = torch.bmm(a, a.mT).add_(int(has_bias))
         return gram_sum(torch.bmm(g, g.mT), inputs, g.shape[2] + a.shape[2] + 1)
-
-    def _of_persons(self, a: Tensor, g: Tensor, has_bias: bool, together: Together) -> Tensor:
-        """(m·P,): by Gram over all of a person's positions, or from its gradient, whichever is fewer operations."""
-        positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
-        square = a.new_zeros(together.units)
-        size = a.element_size()
-        for some in together.pieces(size * positions * (rows + columns), size * rows * columns):
-            inputs, outputs = some.inputs(a), some.gradients(g)
-            terms = some.most * positions
-            if terms**2 * (rows + columns) < (terms + MEMORY_PASSES) * rows * columns:
-                square[some.units] = self._gram(inputs, outputs, has_bias)[0]
-                continue
-            exact = square_norms(torch.bmm(outputs.mT, inputs))
-            longest = torch.linalg.vector_norm(inputs, dim=2)
-            if has_bias:
-                exact += square_norms(outputs.sum(1))
-                longest = torch.hypot(longest, torch.ones_like(longest))
-            sizes = (torch.linalg.vector_norm(outputs, dim=2) * longest).sum(1)
-            square[some.units] = not_below(exact, sizes * 1.001, terms)
-        return square
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         positions = out.numel() // max(1, len(a) * out.shape[-1])
@@ -382,47 +348,41 @@ class ConvolutionRule(Rule):
         a: Tensor,
         g: Tensor,
         cache: Any,
-        together: Together | None = None,
+        units: Units = RECORDS,
         most: float = 0,
     ) -> Measured:
-        biases = {"bias": per_unit(g.sum((2, 3)), together)} if "bias" in parameters else {}
+        biases = {"bias": units.sums(g.sum((2, 3)))} if "bias" in parameters else {}
         if self._direct(a):
             gradients = direct.weight_gradients(a, g, cache, self.kernel, self.padding)
-            return written_out({"weight": per_unit(gradients, together), **biases}, together)
-        records, positions = len(a), g.shape[2] * g.shape[3]
+            return written_out({"weight": units.sums(gradients), **biases})
+        count, positions = len(a) // units.each, g.shape[2] * g.shape[3]
         rows, columns = g.shape[1] // self.groups, a.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
-        grouped = g.reshape(records, self.groups, rows, positions)
-        if together is None and gram_is_cheaper(positions, rows, columns):
-            square, sizes = a.new_empty(records), a.new_empty(records)
-            for some, windows in self._some_windows(a, positions, cache):
-                own = grouped[some]
-                grams = torch.matmul(own.mT, own), torch.matmul(windows, windows.mT)
+        grouped = g.reshape(len(a), self.groups, rows, positions).mT
+        pieces = self._some_windows(a, positions, cache, units)
+        if gram_is_cheaper(units.each * positions, rows, columns):
+            square, sizes = a.new_empty(count), a.new_empty(count)
+            for some, records, windows in pieces:
+                own = units.joined(grouped[records])
+                grams = torch.matmul(own, own.mT), torch.matmul(windows, windows.mT)
                 bounds, terms = gram_sum(*grams, rows + columns)
                 square[some], sizes[some] = bounds.sum(1), terms.square_().sum(1)
             for summed in biases.values():
                 square += square_norms(summed)
-            count = len(a) // len(parameters["weight"])
-            step = min(records_at_a_time(positions, most), count)
+            step = min(records_at_a_time(positions, most), len(a) // len(parameters["weight"]))
 
             def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
-                total = self._add_up(weights, a, g, cache, step if lot <= most else 0)
+                own = units.records_of(weights)
+                total = self._add_up(own, a, g, cache, step if lot <= most else 0)
                 put(target["weight"], self._weight_layout(total, target["weight"]), add)
                 for name, summed in biases.items():
                     put(target[name], weighted_rows(weights, summed, lot), add)
 
             least = sizes.mul_(share(step * positions, most) ** 2) if step else None
             return Measured(square, add_to, least)
-        if together is None:
-            gradients = a.new_empty(records, self.groups, rows, columns)
-            for some, windows in self._some_windows(a, positions, cache):
-                torch.matmul(grouped[some], windows, out=gradients[some])
-        else:  # windows of all of a person's records would be more than the gradient is
-            gradients = a.new_zeros(together.units + 1, self.groups, rows, columns)
-            size = a.element_size() * g.shape[1] * columns
-            for some, windows in self._some_windows(a, positions, cache, size):
-                together.add_sums(gradients, some, torch.matmul(grouped[some], windows))
-            gradients = gradients[:-1]
-        return written_out({"weight": gradients, **biases}, together, self._weight_layout)
+        gradients = a.new_empty(count, self.groups, rows, columns)
+        for some, records, windows in pieces:
+            torch.matmul(units.joined(grouped[records]).mT, windows, out=gradients[some])
+        return written_out({"weight": gradients, **biases}, self._weight_layout)
 
     def _add_up(self, weights: Tensor, a: Tensor, g: Tensor, cache: Tensor | None, step: int) -> Tensor:
         """Σ_b w_b g_b aᵀ_b of every node, in the windows' order: of so many records in float32, or all in double."""
@@ -446,15 +406,16 @@ class ConvolutionRule(Rule):
         return by_tap.permute(0, 1, 4, 2, 3).view_as(target)
 
     def _some_windows(
-        self, a: Tensor, positions: int, cache: Tensor | None, written: int = 0
-    ) -> Iterator[tuple[slice, Tensor]]:
-        """The windows of all records, so many at a time that they and what is written of them stay in the cache."""
-        step = max(1, CACHE_BYTES // max(written, self._window_bytes(a, positions)))
-        if cache is not None and not written:
+        self, a: Tensor, positions: int, cache: Tensor | None, units: Units
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Units, their records and windows, so many at a time that they stay in the cache."""
+        step = max(1, CACHE_BYTES // (units.each * self._window_bytes(a, positions)))
+        if cache is not None:
             step = len(a)
-        for first in range(0, len(a), step):
+        for first in range(0, len(a) // units.each, step):
             some = slice(first, first + step)
-            yield some, self._windows(a[some]) if cache is None else cache[some]
+            records = slice(first * units.each, (first + step) * units.each)
+            yield some, records, units.joined(self._windows(a[records]) if cache is None else cache[records])
 
     def _direct(self, a: Tensor) -> bool:
         return self.plain and direct.suits(a, self.kernel, self.padding, self.outputs)
@@ -539,20 +500,20 @@ class EmbeddingRule(Rule):
         a: Tensor,
         g: Tensor,
         cache: Tensor,
-        together: Together | None = None,
+        units: Units = RECORDS,
         most: float = 0,
     ) -> Measured:
-        g = g.reshape(len(a), -1, g.shape[-1])
-        read = a.reshape(len(a), -1)
+        count = len(a) // units.each
+        g, read = g.reshape(count, -1, g.shape[-1]), a.reshape(count, -1)
         if self.padding is not None:
             g = g.masked_fill((read == self.padding).unsqueeze(-1), 0)
         outside = ((read < 0) | (read >= parameters["weight"].shape[1])).any(1)
-        if together is None:
+        if units.each == 1 or read.shape[1] <= g.shape[2]:
             same = read.unsqueeze(1) == read.unsqueeze(2)
             square, _ = gram_sum(torch.bmm(g, g.mT), same.to(g), g.shape[-1])
         else:
-            square = self._of_persons(g, cache.view_as(read), together)
-        square = square.masked_fill_(per_unit(outside.to(g)[:, None], together)[:, 0] > 0, torch.nan)
+            square = self._row_by_row(g, cache.view_as(read))
+        square = square.masked_fill_(outside, torch.nan)
 
         def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
             weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1).double()
@@ -563,21 +524,14 @@ class EmbeddingRule(Rule):
         return Measured(square, add_to)
 
     @staticmethod
-    def _of_persons(g: Tensor, places: Tensor, together: Together) -> Tensor:
-        """(m·P,): the gradients of every row that a person's records read, added up row by row."""
-        square = g.new_zeros(together.units)
-        for some in together.pieces(g.element_size() * g.shape[1] * g.shape[2]):
-            outputs, read = some.gradients(g), some.inputs(places.unsqueeze(-1))[..., 0]
-            n, terms, width = outputs.shape
-            own = torch.arange(n, device=g.device)[:, None] * (int(places.max()) + 1) + read
-            rows, where = torch.unique(own.flatten(), return_inverse=True)
-            total = g.new_zeros(len(rows), width).index_add_(0, where, outputs.flatten(0, 1))
-            of = torch.zeros(len(rows), dtype=torch.int64, device=g.device)
-            of[where] = torch.arange(n, device=g.device).repeat_interleave(terms)
-            squares = g.new_zeros(n, dtype=torch.float64).index_add_(0, of, square_norms(total).double())
-            sizes = torch.linalg.vector_norm(outputs, dim=2).sum(1) * 1.001
-            square[some.units] = not_below(squares.to(g) * (1 + 1e-6), sizes, some.most * g.shape[1])
-        return square
+    def _row_by_row(g: Tensor, places: Tensor) -> Tensor:
+        """(N,): the gradients of every row that is read, added up; a Gram matrix of long texts would be larger."""
+        squares = list[Tensor]()
+        for own, read in zip(g.double(), places, strict=True):
+            rows, where = torch.unique(read, return_inverse=True)
+            squares.append(own.new_zeros(len(rows), own.shape[1]).index_add_(0, where, own).square_().sum())
+        sizes = torch.linalg.vector_norm(g, dim=2).sum(1) * 1.001
+        return not_below(torch.stack(squares).to(g) * (1 + 1e-6), sizes, g.shape[1])
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         positions = a.numel() // max(1, len(a))
@@ -625,13 +579,13 @@ class AffineRule(Rule):
         a: Tensor,
         g: Tensor,
         cache: None,
-        together: Together | None = None,
+        units: Units = RECORDS,
         most: float = 0,
     ) -> Measured:
         values = {"weight": a * g} | ({"bias": g} if "bias" in parameters else {})
         size = len(a), *self._features(a)
         rows = {name: each.sum_to_size(size).flatten(1) for name, each in values.items()}
-        return written_out({name: per_unit(own, together) for name, own in rows.items()}, together)
+        return written_out({name: units.sums(own) for name, own in rows.items()})
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         return 5 * out.element_size() * out.numel()

@@ -25,7 +25,7 @@ from gossamer.kernels.apart import copied
 from gossamer.kernels.finite import all_finite, refuse_infinite
 from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.norms import norms_of
-from gossamer.kernels.persons import Persons
+from gossamer.kernels.persons import RECORDS, Units
 from gossamer.kernels.random_layers import DRAWN, bytes_of, global_generators, is_random, with_random_inputs
 from gossamer.kernels.stack import ParameterStack
 
@@ -72,25 +72,20 @@ class Vmap:
         *,
         target: Tensor,
         add: bool,
-        persons: Persons | None = None,
+        units: Units = RECORDS,
         random: Sequence[Tensor] = (),
     ) -> Tensor:
         """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
 
-        With `persons` those of theirs, (m, P). `random` are the numbers (m, B, *shape) that `self.random` asks for.
+        Of persons those of theirs, (m, n). `random` are the numbers (m, B, *shape) that `self.random` asks for.
         """
-        gradients, there = self.gradients(points, x, y, random), mask
-        if persons is not None:
-            together = persons.together(mask)
-            there, gradients = together.present, together.sums(gradients.flatten(0, 1))
-            gradients = gradients.view(*there.shape, -1)
-        norms = torch.where(there, norms_of(gradients.flatten(0, 1)).view(there.shape), 0.0)
+        gradients, there = self.gradients(points, x, y, random).flatten(0, 1), units.any_of(mask)
+        if units.each > 1:
+            gradients = units.sums(gradients.masked_fill_(~mask.view(-1, 1), 0))
+        norms = torch.where(there, norms_of(gradients).view(there.shape), 0.0)
         refuse_infinite(norms)
-        if persons is None:
-            weights = torch.where(mask, weigh(norms), 0.0)
-        else:
-            norms, weights = persons.weighed(norms, there, weigh)
-        total = weighted_rows(weights, gradients, max(self.lot, mask.shape[1]))
+        norms, weights = units.weighed(norms, there, weigh)
+        total = weighted_rows(weights, gradients, max(self.lot, there.shape[1]))
         _ = target.add_(total) if add else target.copy_(total)
         return norms
 

@@ -2,23 +2,90 @@
 
 A person's records are as many positions of one long record: what bounds ‖Σ_t g_t a_tᵀ‖ over the positions of a record
 bounds it over those of all of a person's. Persons have different numbers of records, so they are taken in classes of
-about equal numbers, each padded to its largest: padding repeats a record of the same person with a gradient of 0, so
-that what is not a number in one person stays there.
+about equal numbers, and a call is of one class and one shape: what a person adds does not depend on the others. Places
+that a person does not fill repeat its first record with a loss of 0, so that what is not a number in one person stays
+there.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PIECE_BYTES = 1 << 23  # of what is gathered, or written out, at a time
+
+@dataclass(frozen=True)
+class Units:
+    """What is clipped in a call: every record by itself, or persons of `each` places in a row.
+
+    With `counts` (m, n), the records of each, a person's vector is the mean of its records' vectors, not their sum.
+    """
+
+    each: int = 1
+    counts: Tensor | None = None
+
+    def _split(self, rows: Tensor) -> Tensor:
+        return rows.reshape(-1, self.each, *rows.shape[1:])
+
+    def sums(self, rows: Tensor) -> Tensor:
+        """(N, …) of records → (N / each, …)."""
+        return rows if self.each == 1 else self._split(rows).sum(1)
+
+    def joined(self, rows: Tensor) -> Tensor:
+        """(N, groups, T, k) of records → (N / each, groups, each · T, k): positions of one long record."""
+        return rows if self.each == 1 else self._split(rows).transpose(1, 2).flatten(2, 3)
+
+    def any_of(self, records: Tensor) -> Tensor:
+        """(m, B) → (m, n): is one of these among the unit's records?"""
+        return records if self.each == 1 else records.view(len(records), -1, self.each).any(2)
+
+    def records_of(self, units: Tensor) -> Tensor:
+        """(m, n) → (m, B): what their records have of them."""
+        return units if self.each == 1 else units.repeat_interleave(self.each, 1)
+
+    def weighed(
+        self, norms: Tensor, there: Tensor, weigh: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """(m, n): the norms of units' vectors from those of their sums, and what their records' are multiplied by."""
+        if self.counts is None:
+            return norms, torch.where(there, weigh(norms), 0.0)
+        counts = self.counts.to(norms)
+        norms = norms / counts * (1 + 2 * torch.finfo(norms.dtype).eps)
+        return norms, torch.where(there, weigh(norms), 0.0) / counts
+
+
+RECORDS = Units()
+
+
+@dataclass(frozen=True)
+class Class:
+    """Persons with about as many records, of every node in rising order: (m, K) who, and (m, K, each) where.
+
+    `live` are places that hold one of the person's records. Of a node with fewer than K the last are nobody, −1.
+    """
+
+    each: int
+    who: Tensor
+    places: Tensor
+    live: Tensor
+
+    def padded(self, multiple: int) -> Class:
+        missing = -self.who.shape[1] % multiple
+        pad = torch.nn.functional.pad
+        places, live = (pad(part, (0, 0, 0, missing)) for part in (self.places, self.live))
+        return Class(self.each, pad(self.who, (0, missing), value=-1), places, live)
+
+    def part(self, nodes: slice, persons: slice) -> Class:
+        return Class(self.each, *(part[nodes, persons] for part in (self.who, self.places, self.live)))
+
+    def take(self, values: Tensor) -> Tensor:
+        """(m, B, …) of a lot → (m, K · each, …) of these persons."""
+        nodes = torch.arange(len(values), device=values.device)[:, None]
+        return values[nodes, self.places.flatten(1)]
 
 
 @dataclass(frozen=True)
@@ -41,149 +108,42 @@ class Persons:
         places = torch.arange(self.of.shape[1], device=self.of.device)
         return bool((self.counts <= 1).all()) and bool(((self.of == places) | (self.counts == 0)).all())
 
-    def part(self, nodes: slice, records: slice, persons: slice) -> Persons:
-        first = persons.start or 0
-        return Persons(self.of[nodes, records] - first, self.counts[nodes, persons], self.mean)
+    def units(self, some: Class) -> Units:
+        """What persons of a class are clipped as; of one record, as a record."""
+        if some.each == 1:
+            return RECORDS
+        return Units(some.each, some.live.sum(2).clamp_min(1) if self.mean else None)
 
-    def records_of(self, persons: Tensor) -> Tensor:
-        """(m, P) of persons → (m, B): is the record one of theirs?"""
-        return persons.gather(1, self.of.clamp_max(max(persons.shape[1] - 1, 0)))
+    def present(self, mask: Tensor) -> Tensor:
+        """(m, P): has the person one of these records (m, B)?"""
+        counts = torch.zeros(self.counts.shape, dtype=torch.int64, device=mask.device)
+        return counts.scatter_add_(1, self.of, mask.to(torch.int64)) > 0
 
-    def weighed(
-        self, norms: Tensor, there: Tensor, weigh: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """(m, P): the norms of persons' vectors from those of their sums, and what their records' are multiplied by."""
-        if not self.mean:
-            return norms, torch.where(there, weigh(norms), 0.0)
-        counts = self.counts.clamp_min(1).to(norms)
-        norms = norms / counts * (1 + 2 * torch.finfo(norms.dtype).eps)
-        return norms, torch.where(there, weigh(norms), 0.0) / counts
-
-    def cuts(self, node: int, most: int) -> Iterator[tuple[slice, slice]]:
-        """Stretches of one node's lot of at most so many records, or of one person: (records, persons)."""
-        ends = np.cumsum(self.counts[node].cpu().numpy()).tolist()
-        start, first = 0, 0
-        for person, (end, following) in enumerate(zip(ends, [*ends[1:], math.inf], strict=True), 1):
-            if following - start > most:
-                yield slice(start, end), slice(first, person)
-                start, first = end, person
-
-    def together(self, mask: Tensor) -> Together:
+    def classes(self, mask: Tensor) -> Iterator[Class]:
         """mask (m, B): those that are records at all."""
-        return Together(self.of, mask, self.counts.shape[1])
-
-
-def stretches(persons: Persons | None, rows: slice, lot: int, most: int) -> Iterator[tuple[slice, slice]]:
-    """(records, persons) of the slices of these nodes' lots; without persons both are the same."""
-    if persons is None:
-        for b in range(0, lot, most):
-            yield slice(b, b + most), slice(b, b + most)
-    elif lot <= most:
-        yield slice(0, lot), slice(0, persons.counts.shape[1])
-    else:  # one node at a time
-        yield from persons.cuts(rows.start, most)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Some persons of about as many records: places (n, R) among the N records, which of them count, and who it is.
-
-    `most` is the largest number of records that persons of this class may have, whoever is here: rounding is bounded by
-    it, and a bound by R would depend on other persons.
-    """
-
-    places: Tensor
-    live: Tensor
-    units: Tensor
-    most: int
-    start: int | None = None  # where they lie, if in a row and without padding: then nothing is copied
-
-    def inputs(self, values: Tensor) -> Tensor:
-        """(N, T, I) → (n, R·T, I)."""
-        if self.start is not None:
-            some = values[self.start : self.start + self.places.numel()]
-            return some.reshape(len(self.places), -1, *values.shape[2:])
-        return values[self.places].flatten(1, 2)
-
-    def gradients(self, values: Tensor) -> Tensor:
-        """The same of what counts: 0 where a record only pads."""
-        if self.start is not None:
-            return self.inputs(values)
-        gathered = values[self.places]
-        if not bool(self.live.all()):
-            gathered.masked_fill_(~self.live.view(*self.live.shape, *[1] * (gathered.ndim - 2)), 0)
-        return gathered.flatten(1, 2)
-
-
-class Together:
-    """The records (m, B) of a slice as one batch of N = m·B, and who of m·P persons each belongs to."""
-
-    def __init__(self, of: Tensor, mask: Tensor, persons: int) -> None:
-        nodes = len(of)
-        self.nodes, self.persons, self.device = nodes, persons, of.device
-        number = of + persons * torch.arange(nodes, device=of.device)[:, None]
-        self._unit = number.masked_fill(~mask, nodes * persons).flatten()  # what only pads a lot is nobody's
-
-    @property
-    def units(self) -> int:
-        return self.nodes * self.persons
-
-    def sums(self, rows: Tensor) -> Tensor:
-        """(N, k) of records → (m·P, k): of persons."""
-        return self.add_sums(rows.new_zeros(self.units + 1, *rows.shape[1:]), slice(None), rows)[:-1]
-
-    def add_sums(self, total: Tensor, some: slice, rows: Tensor) -> Tensor:
-        """Add some of the records' rows to total (m·P + 1, k), whose last row is nobody's."""
-        return total.index_add_(0, self._unit[some], rows)
-
-    def of_units(self, weights: Tensor) -> Tensor:
-        """(m, B) of records, the same for all of a person's → (m, P)."""
-        units = weights.new_zeros(self.units + 1)
-        units[self._unit] = weights.flatten()
-        return units[:-1].view(self.nodes, self.persons)
-
-    def any_of(self, records: Tensor) -> Tensor:
-        """(m, B) → (m, P): is one of the person's records among them?"""
-        return self.sums(records.to(torch.float32).view(-1, 1)).view(self.nodes, self.persons) > 0
-
-    def of_records(self, weights: Tensor) -> Tensor:
-        """(m, P) → (m, B): 0 where a lot is padded."""
-        all_ = torch.cat([weights.flatten(), weights.new_zeros(1)])
-        return all_[self._unit].view(self.nodes, -1)
-
-    @cached_property
-    def present(self) -> Tensor:
-        """(m, P): has the person a record here?"""
-        return self.of_units(torch.ones_like(self._unit, dtype=torch.bool))
-
-    def pieces(self, bytes_of_record: int, bytes_of_person: int = 0) -> Iterator[Piece]:
-        """Persons by the number of their records, so many at a time that what is made of them stays small."""
-        for places, live, units, most, in_order in self._classes:
-            step = max(1, PIECE_BYTES // max(1, bytes_of_record * places.shape[1], bytes_of_person))
-            for first in range(0, len(units), step):
-                some = slice(first, first + step)
-                start = int(places[first, 0]) if in_order else None
-                yield Piece(places[some], live[some], units[some], most, start)
-
-    @cached_property
-    def _classes(self) -> list[tuple[Tensor, Tensor, Tensor, int, bool]]:
-        unit = self._unit.cpu().numpy()
+        (nodes, lot), persons = mask.shape, self.counts.shape[1]
+        shift = persons * torch.arange(nodes, device=mask.device)[:, None]
+        unit = (self.of + shift).masked_fill(~mask, nodes * persons).flatten().cpu().numpy()
         order = np.argsort(unit, kind="stable")
-        counts = np.bincount(unit, minlength=self.units + 1)[:-1]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        classes, most = [], _class_of(counts)
-        for kind in np.unique(most[counts > 0]).tolist():
-            units = np.flatnonzero((most == kind) & (counts > 0))
-            own = counts[units][:, None]
-            place = np.arange(own.max())[None, :]
-            rows, live = order[np.minimum(place, own - 1) + starts[units][:, None]], place < own
-            in_order = bool(live.all()) and bool((np.diff(rows.ravel()) == 1).all())
-            parts = (torch.from_numpy(part).to(self.device) for part in (rows, live, units))
-            classes.append((*parts, kind, in_order))
-        return classes
+        counts = np.bincount(unit, minlength=nodes * persons + 1)[:-1]
+        starts, most = np.concatenate([[0], np.cumsum(counts)]), _class_of(counts)
+        for each in np.unique(most[counts > 0]).tolist():
+            units = np.flatnonzero((most == each) & (counts > 0))
+            node, person = np.divmod(units, persons)
+            rank = np.arange(len(units)) - np.searchsorted(node, node)
+            own, place = counts[units][:, None], np.arange(each)[None, :]
+            shape = nodes, int(rank.max()) + 1
+            who, places = np.full(shape, -1), np.zeros((*shape, each), np.int64)
+            live = np.zeros(places.shape, bool)
+            who[node, rank] = person
+            live[node, rank] = place < own
+            rows = order[np.where(place < own, place, 0) + starts[units][:, None]]
+            places[node, rank] = rows - lot * node[:, None]
+            parts = (torch.from_numpy(part).to(mask.device) for part in (who, places, live))
+            yield Class(each, *parts)
 
 
 def _class_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The most records of the class: exact up to four, then two classes for every doubling, a third padding at most."""
-    halves = np.ceil(2 * np.log2(np.maximum(counts, 1)))
-    return np.where(counts <= 4, counts, np.floor(2 ** (halves / 2) + 1e-9)).astype(np.int64)
+    """As many places for a person: 1, 2, 3, 4, 6, 8, 12, 16, …: a third of them too many at most."""
+    power = 2 ** np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
+    return np.where((power >= 4) & (counts <= power // 4 * 3), power // 4 * 3, power)

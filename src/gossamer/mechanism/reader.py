@@ -184,7 +184,7 @@ class PrivateGradient:
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Taken] | None = None
         self._excess = excess(max(lots))
-        if hasattr(vector, "expect") and records.persons is None:
+        if hasattr(vector, "expect"):
             vector.expect(max(lots), varies=sampler.varies)
         self._written = (
             np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)

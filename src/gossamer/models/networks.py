@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -257,6 +258,32 @@ class ResNet18:
             layers += [block(before, after, stride=1 if stage == 0 else 2), block(after, after, stride=1)]
             before = after
         return nn.Sequential(*layers, GlobalMean(), nn.Linear(before, outputs))
+
+
+@models.register("minilm")
+@dataclass(frozen=True, kw_only=True)
+class TextEncoder:
+    """MiniLM with its public weights and a linear head from zero; records are tokens, see `gossamer.tokens`.
+
+    With `[lora] train = ["head"]` all of the encoder is frozen but for its adapters.
+    """
+
+    weights: ClassVar[str] = "minilm-l6"
+
+    def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+        from torch import nn
+
+        from gossamer.data.features.minilm import FEATURES, encoder
+
+        if len(input_shape) != 1:
+            raise UserError(
+                f"model.kind = 'minilm' reads tokens, and the records have shape {tuple(input_shape)}; see "
+                "gossamer.tokens"
+            )
+        head = nn.Linear(FEATURES, outputs)
+        nn.init.zeros_(head.weight)
+        nn.init.zeros_(head.bias)
+        return nn.Sequential(OrderedDict(encoder=encoder(*input_shape), head=head))
 
 
 def build(kind: str, *, input_shape: tuple[int, ...], outputs: int, **options: Any) -> nn.Module:

@@ -18,6 +18,7 @@ from gossamer.algorithms.wrappers import Centre, ExactMean
 from gossamer.config.checks import check, effective
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
+from gossamer.data.origins import WEIGHTS
 from gossamer.data.own import Memory, OwnRecords
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
@@ -27,6 +28,7 @@ from gossamer.methods.objective import per_sample_loss, prediction_task
 from gossamer.models.layers import Centred, check_is_module, check_module, check_no_mixing, check_outputs
 from gossamer.models.lora import idle_parameters
 from gossamer.models.measures import Measure, cells_of, measures_of
+from gossamer.models.networks import TextEncoder
 from gossamer.models.tasks import Task
 from gossamer.options.stage import STAGES
 from gossamer.results.console import summary
@@ -311,6 +313,8 @@ def notes_of(config: RunConfig) -> list[str]:
         from gossamer.data.features.pipeline import statements
 
         notes += statements(config.data.transform)
+    if isinstance(config.model, TextEncoder):
+        notes.append(WEIGHTS[config.model.weights].statement("The network starts with those"))
     return [*notes, *_of_others(config)]
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gossamer.data.arrays import Floats, share_rows
 from gossamer.data.dataset import Dataset, digest
+from gossamer.data.features.minilm import TextFeatures
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.pretrained import Pretrained
 from gossamer.data.features.steps import (
@@ -57,7 +58,9 @@ def every(kinds: Sequence[StepKind]) -> Iterator[StepKind]:
 
 def statements(transform: object) -> list[str]:
     """What belongs next to every result on these features: the public weights they owe to."""
-    weights = [kind.weights for kind in every(named_steps(transform)) if isinstance(kind, Pretrained)]
+    weights = [
+        kind.weights for kind in every(named_steps(transform)) if isinstance(kind, Pretrained | TextFeatures)
+    ]
     return [WEIGHTS[name].statement() for name in dict.fromkeys(weights)]
 
 
