@@ -29,7 +29,6 @@ from gossamer.consortium.peer import (
     PLANNED,
     RUN,
     OneSite,
-    Outcome,
     own_figures,
     progress_line,
     take_part,
@@ -39,9 +38,11 @@ from gossamer.consortium.site import join
 from gossamer.consortium.study import Study as PackedStudy
 from gossamer.consortium.study import pack
 from gossamer.errors import UserError
+from gossamer.results.rundir import read_metrics
 from gossamer.runtime.group import Group
 from gossamer.training.certificates import verify
 from gossamer.training.manifest import nodes_here
+from gossamer.training.run import Outcome
 
 SITES = ("clinic", "mercy")
 
@@ -149,9 +150,9 @@ def test_two_sites_train_and_their_certificates_are_one_set(tmp_path: Path) -> N
         assert done.certificate["draws"] == [4 if i == node else None for i in range(2)]
         assert done.certificate["epsilon_by_node"][node]["proven"] <= 4.0
         assert done.certificate["epsilon_by_node"][1 - node]["stated_by"] == "the study's plan"
-        assert any("the ledgers here verify" in sentence for sentence in verify(done.directory))
-        assert done.figures["round"] == 4
-        assert "consensus_distance" not in done.figures
+        assert any("the ledgers here agree" in sentence for sentence in verify(done.directory))
+        assert read_metrics(done.directory / "metrics.jsonl")[-1]["round"] == 4
+        assert "consensus_distance" not in done.result
         assert not (done.directory / "average.safetensors").exists()
         with pytest.raises(UserError, match="its part is done"):
             study.take_part(Network(list(SITES)), name)
@@ -258,7 +259,7 @@ def check_changed(study: Study) -> None:
         steps = study.steps(name)
         assert len(set(steps)) == len(steps)
         assert set(steps) <= {"lab": {0, 1, 2}, "wing": {3, 4, 5}}.get(name, {*range(6)})
-        assert any("the ledgers here verify" in sentence for sentence in verify(study.out(name) / RUN))
+        assert any("the ledgers here agree" in sentence for sentence in verify(study.out(name) / RUN))
     runs = [study.out(name) / RUN for name in (*THREE, "wing")]
     said = verify_set(runs, study.file, roster_file=study.north.roster_file)
     assert "4 certificates, each signed by its site's key, none missing" in said[0]
@@ -274,7 +275,8 @@ def test_one_joins_and_one_leaves_at_a_round(tmp_path: Path) -> None:
     whole, part = (study.done[name].certificate for name in ("mercy", "wing"))
     # Half of the rounds cost less than what is printed, and than the whole study.
     assert part["epsilon_by_node"][3]["proven"] < whole["epsilon_by_node"][2]["proven"] <= 4.0
-    assert study.done["wing"].figures["epsilon_proven"] >= part["epsilon_by_node"][3]["proven"]
+    last = read_metrics(study.done["wing"].directory / "metrics.jsonl")[-1]
+    assert last["epsilon_proven"] >= part["epsilon_by_node"][3]["proven"]
     with pytest.raises(UserError, match=r"'wing', not a site of the study by roster 4.*--roster"):
         verify_set([study.out("wing") / RUN], study.file)
 

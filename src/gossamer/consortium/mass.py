@@ -244,19 +244,16 @@ class Mass:
         mass.like = tuple(tensors[f"kept.{i}"] for i in range(kept))
         mass._kept = tuple(tensor.double() for tensor in mass.like)
         mass.outbound = {to: Outbound(following) for to, following in meta["following"].items()}
-        mass.inbound = {
-            by: Inbound(incarnation, oldest, set(taken), set(returned))
-            for by, (incarnation, oldest, taken, returned) in meta["inbound"].items()
-        }
-        for i, (inside, sender, to, incarnation, sequence, made, channel, count) in enumerate(
-            meta["parcels"]
-        ):
+        for by, (incarnation, oldest, taken, returned) in meta["inbound"].items():
+            mass.inbound[by] = Inbound(incarnation, oldest, set(taken), set(returned))
+        for i, (inside, *header, count) in enumerate(meta["parcels"]):
             content = tuple(tensors[f"parcel.{i}.{k}"] for k in range(count))
-            parcel = Parcel(sender, to, incarnation, sequence, Place(*made), channel, content)
+            parcel = Parcel._make([*header, content])
+            parcel = parcel._replace(made=Place(*parcel.made))
             if inside:
                 mass.inbox.append(parcel)
             else:
-                mass.outbound[to].parcels[sequence] = parcel
+                mass.outbound[parcel.receiver].parcels[parcel.sequence] = parcel
         mass.mark_written()
         return mass
 
