@@ -116,7 +116,7 @@ class Participation:
         ]
         if len(parts.test[0]):
             lines.append(f"test rows: {len(parts.test[0]):,}, as packed")
-        for one in prospects([(plan, 1)], None, self.nodes):
+        for one in prospects([(plan, 1)], None, self.nodes, self.site.file(".")):
             one.refuse_above_cap()
             named = f" {one.name!r}" if one.name else ""
             cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"

@@ -32,15 +32,16 @@ from gossamer.consortium.participation import Participation, RosterFollower, epo
 from gossamer.consortium.roster import Span
 from gossamer.errors import UserError
 from gossamer.results.headline import headline, title
-from gossamer.results.rundir import write_atomically
+from gossamer.results.rundir import OF_SITE, write_atomically
 from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
 from gossamer.training.assemble import Parts, assemble
+from gossamer.training.budget import places, refuse_unlisted
 from gossamer.training.evaluate import Evaluation
 from gossamer.training.plan import Plan
 from gossamer.training.run import Outcome, Run
 
-JOURNAL, RUN, LINKS_FILE = "journal", "run", "links.json"
+JOURNAL, LINKS_FILE = "journal", "links.json"
 PLANNED = "the study's plan"  # the source of figures about other sites
 _REMEDY = "its state is on disk: start it again when others are up, or let `gossamer peer leave` certify what was spent"
 T = TypeVar("T")
@@ -62,19 +63,22 @@ def take_part(
     can be handed over and certify.
     """
     name = participation.name
-    if (out / RUN / "certificate.json").exists():
-        raise UserError(f"{out / RUN} holds the certificate of {name}: its part is done.")
+    if (out / OF_SITE / "certificate.json").exists():
+        raise UserError(f"{out / OF_SITE} holds the certificate of {name}: its part is done.")
     open_links = open_links or participation.open_links
     if participation.revoked:
         say(f"{name} was revoked: no link is opened, and what was spent is certified")
         leaving, open_links = True, Links
-    parts = assemble(participation.plan(), nodes=participation.nodes)
+    plan = participation.plan()
+    if not leaving:
+        refuse_unlisted(places(plan.asked, None, participation.nodes), None, out.parent)
+    parts = assemble(plan, nodes=participation.nodes)
     with ExitStack() as stack:
         storage = FileStorage(out / JOURNAL)  # a second process is refused here
         stack.callback(storage.close)
         journal = Journal(storage)
         group = OneSite(name, participation.node, len(participation.sites))
-        run = _begin_or_resume(parts, group, out / RUN, journal, leaving, participation.first[0])
+        run = _begin_or_resume(parts, group, out / OF_SITE, journal, leaving, participation.first[0])
         stack.enter_context(closing(run))
         links = open_links()
         stack.callback(links.close)

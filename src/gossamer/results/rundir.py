@@ -291,6 +291,7 @@ def sync_folder(folder: Path) -> None:
 
 
 RUNS = Path("runs")
+OF_SITE = "run"  # a site's run directory, in its folder of a study
 
 
 def free_path(name: str) -> Path:
