@@ -207,10 +207,9 @@ class Contacts:
 
     def post(self, to: str, kind: str, parcel: Parcel | None = None, content: Sequence[Tensor] = ()) -> None:
         view, contact, place = self.mass.durable_view(to), self[to], self.mass.place
+        mass = self.mass
         # Without a parcel the frame has the number 0, and its content is not mass.
-        carried = parcel or Parcel(
-            self.name, to, self.mass.incarnation, 0, place, self.mass.channel, tuple(content)
-        )
+        carried = parcel or Parcel(self.name, to, mass.incarnation, 0, place, mass.channel, tuple(content))
         header = {"kind": kind, "study": self.study, "epoch": self.epoch, "place": place, **vars(view)}
         frame = Frame(**header, **carried._asdict())
         contact.decisions_sent = frozenset((*view.decisions.taken, *view.decisions.returned))

@@ -434,9 +434,7 @@ class PeerExchange:
         while self.contacts.answer is None:
             if self.clock() >= deadline:
                 near = ", ".join(self._neighbours)
-                raise UserError(
-                    f"{near} did not send {self.name} a model; start again when one of them is up."
-                )
+                raise UserError(f"{near} did not send {self.name} a model; start again when one is up.")
             self._look()
             # Often while no neighbour is in this epoch, at once when one is; but not twice in a hurry.
             there = {site for site in self._neighbours if self.contacts[site].heard is not None}

@@ -111,9 +111,7 @@ def _begin_or_resume(
         contents, paid = journal.contents, sum(run.book.counts().values())
         # One draw may be in the ledger and not yet in the journal: nothing has been sent by then.
         if contents.meta is None and not contents.released and paid > 1 and not leaving:
-            what = (
-                f"{folder.parent / JOURNAL} is empty, and {paid} draws were paid for, whose mass others hold"
-            )
+            what = f"{folder.parent / JOURNAL} is empty, and {paid} draws were paid for"
             raise UserError(f"{what}; restore it, or let `gossamer peer leave` certify what was spent.")
         run.done = first if contents.meta is None else contents.meta["round"]
         run.reader.draws = skipped

@@ -172,10 +172,8 @@ class _Nodes:
         return float(max([*deltas, self._plan["delta"]] if self._elsewhere else deltas))
 
     def epsilons(self) -> list[dict[str, Any]]:
-        entries = [
-            {**planned, "proven": self.proven[i].epsilon}
-            for i, planned in enumerate(self._plan["epsilon_by_node"])
-        ]
+        planned = zip(self._plan["epsilon_by_node"], self.proven, strict=True)
+        entries = [{**entry, "proven": proven.epsilon} for entry, proven in planned]
         for i, entry in self._elsewhere.items():
             entries[i]["stated_by"] = entry["stated_by"]
         return entries

@@ -52,9 +52,7 @@ class RunDirectory:
         """Open the directory of a run that was stopped."""
         for name in ("config.toml", "manifest.json"):
             if not os.path.lexists(path / name):
-                raise UserError(
-                    f"--resume {path} has no {name}: no run had begun there; start one with --out."
-                )
+                raise UserError(f"--resume {path} has no {name}: no run had begun there; start one.")
         if os.path.lexists(path / "certificate.json"):
             raise UserError(f"--resume {path} is a finished run; nothing is left to do.")
         read_text(path / "config.toml")  # damage shows before anything is planned

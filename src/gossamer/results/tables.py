@@ -50,9 +50,8 @@ class Table:
             for row in (self.header, rule, *self.rows)
         )
         # Points of a list, in lines of the length that the pages have.
-        wrap = textwrap.TextWrapper(
-            116, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
+        wrap = textwrap.TextWrapper(116, subsequent_indent="  ", break_long_words=False)
+        wrap.break_on_hyphens = False
         points = ("- " + wrap.fill(statement) for statement in self.caption)
         return "\n".join([*lines, "", *points, ""])
 

@@ -137,16 +137,12 @@ class MLflow(Tracker):
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if not uri:
             example = "MLFLOW_TRACKING_URI, for example to http://127.0.0.1:5000"
-            raise UserError(
-                f"--track mlflow needs to know where to; start `mlflow server` and set {example}."
-            )
+            raise UserError(f"--track mlflow needs a server; start `mlflow server` and set {example}.")
         try:
             _mlflow_experiment(_mlflow_client())
         except Exception as error:  # whatever its library may raise
             where = f"MLFLOW_TRACKING_URI = {_without_password(uri)} ({type(error).__name__})"
-            raise UserError(
-                f"--track mlflow: no server answers at {where}; start it, or leave --track out."
-            ) from None
+            raise UserError(f"--track mlflow: no server answers at {where}; start it.") from None
 
     def __init__(self, directory: Path, facts: dict[str, Any]):
         from mlflow.entities import Param

@@ -156,12 +156,8 @@ class Engine:
             client.wait_for_workers(1, timeout=self._seconds)
         except (OSError, ValueError, TypeError, RuntimeError) as error:  # a TimeoutError is an OSError
             reason = " ".join(str(error).split())[:160]
-            remedy = (
-                "start `dask scheduler` and `dask worker`; certificates of TLS are in Dask's configuration"
-            )
-            raise UserError(
-                f"{self.name}: no scheduler with a worker answers ({reason}); {remedy}."
-            ) from None
+            how = "start `dask scheduler` and `dask worker`; TLS is set in Dask's configuration"
+            raise UserError(f"{self.name}: no scheduler with a worker answers ({reason}); {how}.") from None
 
         self._client, self._seen = client, time.monotonic()
 

@@ -264,10 +264,8 @@ def run_paper_cells(
     spec, results = definition.audit, Results()
     attack: dict[str, Any] = {key: getattr(spec, key) for key in ("canary", "observer", "confidence")}
     attack |= {key: options[key] for key in ("data_dir", "force", "engine")}
-    requests = {
-        place: AuditRequest(config=own[0].config, runs=spec.at(scale), **attack)
-        for place, own in runs.items()
-    }
+    attack["runs"] = spec.at(scale)
+    requests = {place: AuditRequest(config=own[0].config, **attack) for place, own in runs.items()}
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     mark_folder(folder, [])

@@ -75,7 +75,7 @@ def test_no_rows_no_predictions() -> None:
     [
         (
             0,
-            "the model of node 0 is where that node was hosted; here are those of nodes 1–2, and the average",
+            "the model of node 0 is where it was hosted; here are those of nodes 1–2, and the average",
         ),
         (3, "node = 3 is not a node of this run: name 0 to 2, or 'average'"),
         (-1, "is not a node"),

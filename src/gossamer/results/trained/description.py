@@ -117,9 +117,8 @@ class Description:
         for parameter in self.parameters:
             name, shape = parameter.name, there.get(parameter.name)
             if shape is None:
-                raise UserError(
-                    f"{what} has no {name!r}, which the run trained; it has {_some(list(there))}."
-                )
+                others = _some(list(there))
+                raise UserError(f"{what} has no {name!r}, which the run trained; it has {others}.")
             if shape != parameter.shape:
                 trained = f"the run trained one of shape {parameter.shape}"
                 raise UserError(f"{what} has a parameter {name!r} of shape {shape}; {trained}.")

@@ -164,9 +164,8 @@ def _onnx(whole: nn.Module, rows: Tensor) -> tuple[bytes, _Run]:
     try:
         shapes = ({0: torch.export.Dim("rows")},)
         names: dict[str, Any] = {"input_names": ["records"], "output_names": ["outputs"]}
-        program = torch.onnx.export(
-            whole, (rows[:3],), dynamo=True, dynamic_shapes=shapes, verbose=False, **names
-        )
+        few = (rows[:3],)
+        program = torch.onnx.export(whole, few, dynamo=True, dynamic_shapes=shapes, verbose=False, **names)
         assert program is not None
         content: bytes = program.model_proto.SerializeToString()
     except Exception as error:  # of whichever part of torch's exporter

@@ -52,9 +52,7 @@ class Models:
             return "average" if self._weights.has_average else self.nodes[0]
         if node == "average" and not self._weights.has_average:
             remedy = f"leave it out, or name {_nodes(self.nodes)}"
-            raise UserError(
-                f"node = 'average' is in no file of a site, which has its own model alone; {remedy}."
-            )
+            raise UserError(f"node = 'average': a site has its own model alone; {remedy}.")
         return node
 
     def weights(self, node: Node | None = None) -> dict[str, Tensor]:
@@ -67,9 +65,7 @@ class Models:
             raise UserError(f"node = {node!r} is not a node of this run: name 0 to {last}, or 'average'.")
         if node not in self._weights.nodes:
             here = _nodes(self.nodes) + ", and the average" * self._weights.has_average
-            raise UserError(
-                f"the model of node {node} is where that node was hosted; here are those of {here}."
-            )
+            raise UserError(f"the model of node {node} is where it was hosted; here are those of {here}.")
         return self._weights.of(node)
 
     def state(self, node: Node | None = None) -> dict[str, Tensor]:

@@ -166,9 +166,7 @@ def signed_files(run: Path) -> dict[str, str]:
     """Return name → digest of the files that the run's certificate covers."""
     path = run / "certificate.json"
     if not path.exists():
-        raise UserError(
-            f"{run} has not ended, and has no models yet; `gossamer run --resume {run}` continues it."
-        )
+        raise UserError(f"{run} has not ended, so it has no models; `gossamer run --resume {run}` continues.")
     digests = read_certificate(path).get("digests")
     files = digests.get("files") if isinstance(digests, dict) else None
     if not isinstance(files, dict):
