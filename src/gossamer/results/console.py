@@ -227,7 +227,7 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
     for name, curve in (("proven ", proven), ("claimed", claimed)):
         if curve[-1] is not None:
             lines.append(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
-    if not o.method.keeps_local_models and (exact := plan.without_rounding()) is not None:
+    if (exact := plan.without_rounding()) is not None:
         share, epsilon = exact
         clips = f"noise is for {1 + share:.4f} clips, as sums are floats"
         lines.append(f"rounding: {clips}; exact ones: ε ≈ {epsilon:.4g}")
