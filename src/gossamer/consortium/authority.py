@@ -5,7 +5,7 @@ on the curve P-256: gRPC's TLS library (BoringSSL) verifies an Ed25519 signature
 no connection with an Ed25519 key.
 
 An invite is one line of text with a secret that is good once and for a while. The site's request is authenticated with
-that secret (HMAC): without the invite nobody can make one, nor change one on its way.
+that secret (HMAC): without the invite it can be neither made nor changed on its way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exchange of one site: what an algorithm's `mix` calls. It waits for nobody longer than one deadline.
+"""The exchange of one site: what an algorithm's `mix` calls. It waits for no site longer than one deadline.
 
 An exchange goes: what the algorithm has is split, the whole state is forced to disk, parcels leave at the next tick,
 those of the neighbours are waited for until the deadline, and what has come is added. A neighbour that missed a
@@ -55,7 +55,7 @@ class AloneError(Exception):
 class LeftBehindError(Exception):
     """The others are more than `late` rounds ahead: continue with their round, from the state this site has.
 
-    The rounds between are skipped: their draws would move a model that nobody mixes with, and are not paid for.
+    The rounds between are skipped: their draws would move a model that no site mixes with, and are not paid for.
     """
 
     def __init__(self, round: int, by: Sequence[str], state: Any):
@@ -210,7 +210,7 @@ class PeerExchange:
 
     def __call__(self, t: int, *tensors: Tensor) -> Any:
         place, self._call = Place(self._at, self._call), self._call + 1
-        if place < self.mass.place:  # done before the crash: whatever follows from it is in the journal
+        if place < self.mass.place:  # done before the crash: its results are in the journal
             return tensors[0] if len(tensors) == 1 else tensors
         channel, (into, out) = channel_of(self.algorithm, place.round, place.call), self._edges(t)
         again = place == self.mass.place

@@ -97,7 +97,7 @@ def unpack(raw: bytes, *, sender: str, receiver: str, study: str, largest: int =
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, first["loc"]))[:80] or "its header"
         raise RefusedError(f"{field}: {first['msg']}") from None
-    except Exception as error:  # of whatever decoder got bytes that somebody made up
+    except Exception as error:  # of a decoder that got invalid bytes
         raise RefusedError(f"it cannot be decoded ({type(error).__name__})") from None
     content = tuple(tensors.get(str(i), torch.empty(0, 0)) for i in range(len(tensors)))
     fits = 0 < len(content) <= MAX_TENSORS if frame.kind in _CARRIES else not content

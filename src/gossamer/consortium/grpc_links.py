@@ -381,7 +381,7 @@ class GrpcLinks(Links):
                 reason = await self._connect(link, address)
             except TimeoutError:
                 reason = f"no answer within {self._timeouts.handshake:g} s"
-            except Exception as error:  # whatever gRPC raises, the next attempt follows
+            except Exception as error:  # gRPC raises many; the next attempt follows
                 reason = _describe(error)
             pause = 0.1 if link.lost >= began else min(max(2 * pause, 0.1), self._timeouts.redial)
             if reason != last:

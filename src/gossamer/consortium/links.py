@@ -28,7 +28,7 @@ class Arrival(NamedTuple):
 class Links:
     """One site's links to the others. A message may be lost, arrive twice, late or in another order, but intact.
 
-    This base class reaches nobody: it serves a site that was revoked.
+    This base class reaches no site: it serves one that was revoked.
     """
 
     def send(self, to: str, message: bytes, deadline: float) -> None:

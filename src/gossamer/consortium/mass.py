@@ -4,9 +4,9 @@ Whatever a site sends is taken out of what it keeps, x ← x − parcel, and sta
 decision is known: taken, or returned because it came too late, and then it is added back. A receiver decides once about
 every parcel, by its number, and remembers the decision until the sender has forgotten the parcel. So
 
-    Σ over sites of (kept + parcels taken but not yet added) + parcels in an outbox about which nobody has decided
+    Σ over sites of (kept + parcels taken but not yet added) + parcels in an outbox that are undecided
 
-never changes, whatever is lost, repeated or reordered on the way. A crash takes a site back to its last `snapshot`;
+never changes, even if messages are lost, repeated or reordered. A crash takes a site back to its last `snapshot`;
 for that to be safe, others may learn of a decision or a settled parcel only once a snapshot with it is on disk:
 `durable_view` is what they may learn.
 """

@@ -181,7 +181,7 @@ class RosterFollower:
                 self._read()
             except UserError as error:
                 self._failed = error
-                self._links.close()  # a site that lost its right to a link has none, whatever else is wrong
+                self._links.close()  # a site that lost its right to a link has none, also after an error
 
     def _read(self) -> None:
         try:

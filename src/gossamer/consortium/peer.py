@@ -122,7 +122,7 @@ def _begin_or_resume(
 
 
 class OneSite(Alone):
-    """A `Group` of one node without a barrier: what other nodes would report is None, and the plan stands in for it."""
+    """A `Group` of one node without a barrier: what other nodes would report is None, and the plan is used instead."""
 
     spread = True
 
@@ -337,7 +337,7 @@ class _Peer:
         self.say(progress_line(figures, self._rounds))
 
     def certify(self) -> Outcome:
-        """Settle what is still under way, then certify: this site is done, whatever the others do."""
+        """Settle what is still under way, then certify: this site is done, also if others are not."""
         self._exchange.finish()
         run, node = self.run, self.participation.node
         run.state = self._state

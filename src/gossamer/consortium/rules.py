@@ -98,7 +98,7 @@ _PUSH_SUM_WRAPPERS = (FinalGossip, Centre)  # agree by push-sum themselves
 def rule_of(algorithm: Algorithm) -> Rule:
     """Return the rule of an algorithm's exchanges, or refuse what is not known to survive lost messages.
 
-    The recipe's refusal (`refuse_for_peers`) names its key; this one holds for whatever a recipe was expanded into.
+    The recipe's refusal (`refuse_for_peers`) names its key; this one holds for what a recipe was expanded into.
     """
     wrappers, inner = [], algorithm
     while isinstance(inner, Wrapper):

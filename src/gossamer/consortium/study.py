@@ -139,12 +139,12 @@ class Study(Strict):
     def nodes_for(self, site: str) -> tuple[str, ...]:
         """Return the sites in the order of their nodes in one site's plan, ledger and certificate.
 
-        A site that joins is one more than the study has, whoever else joins, so later rosters change nothing in that.
+        A site that joins is one more than the study has, also if others join; later rosters do not change that.
         """
         return self.sites if site in self.sites else (*self.sites, site)
 
     def members(self, roster: Roster) -> dict[str, Member]:
-        """Return all to whom there may be a link: also those who leave or join later, but nobody who was revoked."""
+        """Return all sites that may have a link: also those that leave or join later, but none that was revoked."""
         return roster.members(since=self.roster.version)
 
     def epochs(self, roster: Roster) -> list[Span]:
@@ -313,7 +313,7 @@ def _without_paths(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig,
         partition=Even(),
         accounts=None,
         test=None if data.test is None else Path(data.test).name,
-        **known,  # every site reads the columns in this order, whatever its own file's is
+        **known,  # every site reads the columns in this order
     )
     privacy = config.privacy.model_copy(update={"account": None})
     changes = {"data": common, "privacy": privacy, "runtime": Runtime()}

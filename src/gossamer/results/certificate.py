@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from gossamer.training.privacy import PrivacyPlan
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.description
-RECORD_LEVEL = (
-    "Record-level only: several records of one person count as several units, without a group guarantee."
-)
-PERSON_LEVEL = (
-    "Persons as the records name them: one with two names, or at more nodes than declared, counts as two."
-)
-NODE_LEVEL = "Nodes as a whole: that a node took part, and which nodes there are, is public."
+UNITS_OF = {
+    RECORD: "Record-level only: several records of one person count as several units, without a group guarantee.",
+    PERSON: "Persons as the records name them: one with two names, or at more nodes than declared, counts as two.",
+    NODE: "Nodes as a whole: that a node took part, and which nodes there are, is public.",
+}
 NOT_COVERED = (
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
     "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
@@ -41,7 +39,6 @@ NOT_COVERED = (
     "Rounding while a lot is summed up, which may move a sum by a little more than the clip, is not part of the proof.",
     "Time and memory that a run takes are not protected.",
 )
-UNITS_OF = {RECORD: RECORD_LEVEL, PERSON: PERSON_LEVEL, NODE: NODE_LEVEL}
 NOT_PUBLIC = (
     "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 )

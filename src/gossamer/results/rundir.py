@@ -237,7 +237,7 @@ def digest_of(path: Path) -> str:
 
 
 def digest_of_object(value: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> str:
-    """Return the digest of a JSON object's content, whatever its layout."""
+    """Return the digest of a JSON object's content, independent of its layout."""
     content = {key: part for key, part in value.items() if key not in without}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -5,7 +5,7 @@ added after the run's end. The certificate holds the digests of the run's files,
 
 A run's key is made when the run begins. Its public half is in the manifest, to which every ledger's first line is
 bound; the private half is `run.key`, readable by its owner alone, so that a stopped run can be resumed. It signs once,
-at the end, and is deleted: nobody can sign anything more in this run's name. docs/tampering.md says what that does not
+at the end, and is deleted: nothing more can be signed in this run's name. docs/tampering.md says what that does not
 show. An organisation's name is the signer's word: whose key it is a reader has to know from elsewhere.
 """
 

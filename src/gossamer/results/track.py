@@ -140,7 +140,7 @@ class MLflow(Tracker):
             raise UserError(f"--track mlflow needs a server; start `mlflow server` and set {example}.")
         try:
             _mlflow_experiment(_mlflow_client())
-        except Exception as error:  # whatever its library may raise
+        except Exception as error:  # its library may raise anything
             where = f"MLFLOW_TRACKING_URI = {_without_password(uri)} ({type(error).__name__})"
             raise UserError(f"--track mlflow: no server answers at {where}; start it.") from None
 
@@ -229,7 +229,7 @@ class SafeTracker:
     def _try(self, action: Callable[[], Any]) -> Any:
         try:
             return action()
-        except Exception as error:  # whatever a tracker's library may raise
+        except Exception as error:  # a tracker's library may raise anything
             self._tracker = None
             what = f"gossamer: --track {self._name} failed ({type(error).__name__})"
             print(f"{what}; the run continues without it, all figures are in its directory.", file=sys.stderr)

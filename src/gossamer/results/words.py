@@ -2,7 +2,7 @@
 
 The figure in words is the largest chance of a right guess: of two equally likely cases (the record was used, or not)
 an observer of the output of an (ε, δ)-private method tells the right one with probability at most
-(e^ε + δ) / (e^ε + 1), whatever else the observer knows.
+(e^ε + δ) / (e^ε + 1), even if the observer knows everything else.
 """
 
 from __future__ import annotations

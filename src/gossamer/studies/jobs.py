@@ -116,7 +116,7 @@ class Engine:
                 raise UserError("the processes of the study end before they begin; see the messages above.")
 
     def _check_workers(self) -> None:
-        """Raise if there was no worker for as long as at the start, so that nobody waits for ever."""
+        """Raise if there was no worker for as long as at the start, in place of waiting for ever."""
         if self._client is None:
             return
         try:

@@ -46,7 +46,7 @@ class Tuning(Shown):
 
     @property
     def epsilon_proven(self) -> float | None:
-        """Of all candidates together; δ, adjacency, unit and observer stand beside it in `result`."""
+        """Of all candidates together; δ, adjacency, unit and observer are next to it in `result`."""
         epsilon: float | None = self.result["epsilon_proven"]
         return epsilon
 

@@ -149,7 +149,7 @@ def lay_out(
 
 def cells(recipe: Mapping[str, Any], changes: Mapping[str, Any], label: str, seeds: int) -> tuple[Cell, ...]:
     """One cell per seed, counted up from the recipe's own."""
-    # A change of kind empties the table it stands in, so it goes before the other keys of that table.
+    # A change of kind empties its table, so it goes before the other keys of that table.
     ordered = dict(sorted(changes.items(), key=lambda item: not item[0].endswith(".kind")))
     try:
         first = resolve(recipe, ordered)
