@@ -15,9 +15,11 @@ from gossamer.config.recipes import read_toml
 from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.rundir import write_atomically
+from gossamer.results.tables import Table, as_csv
+from gossamer.results.terminal import terminal
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.grid import Cell, Row, cells
-from gossamer.studies.compare.table import Table, as_csv, proven_text, quality_text, show, summarise
+from gossamer.studies.compare.table import proven_text, quality_text, summarise
 from gossamer.studies.reproduce import Strict, validated
 from reproductions.accuracy_plot import accuracy_plot
 from reproductions.frontier_record import Place, Shown, known_shown, shown_of, write_cells
@@ -158,7 +160,7 @@ def run_frontier(
     if into is not None and not batch.failed:
         before, after = _marked(into, name)
         write_atomically(into, f"{before}{table.markdown()}{after}".encode())
-    show(table, quiet=quiet)
+    table.show(terminal(to_stderr=quiet))
     lost = {"anew": known.anew, "gone": known.gone} if known else {}
     return {"table": name, "scale": size, "rows": figures, **batch.summary, **lost}
 

@@ -29,9 +29,10 @@ def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
             f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
         )
     done = [[cell for cell in row.cells if cell.is_finished(out)] for row in rows]
-    unsigned = len({cell.name for row in done for cell in row if not cell.is_signed(out)})
+    for cell in {cell.name: cell for row in done for cell in row}.values():
+        cell.verify(out)
     results = [[cell.result(out) for cell in row] for row in done]
-    return Batch(out, results, {}, 0, sum(map(len, done)), unsigned)
+    return Batch(out, results, {}, 0, sum(map(len, done)))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from gossamer.accounting.claimed import KM_FAMILIES, KM_FLAGS, km_noise
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import KINDS, Release, release
 from gossamer.errors import UserError
-from gossamer.studies.compare.table import Table
+from gossamer.results.tables import Table
 
 SHAPES = (1.5, 3.0)  # of the generalised Gaussian, next to the two cases that have names
 MOST_NUMBERS = 5000  # that are priced one by one: beyond, it takes minutes and says little

@@ -27,7 +27,7 @@ from gossamer.arguments import (
     SomeRecipe,
     StudyFolder,
 )
-from gossamer.consortium.commands import peer_app, pki_app, relay, study_app
+from gossamer.consortium.commands import peer_app, pki_app, study_app
 from gossamer.errors import StoppedError, UserError
 
 app = typer.Typer(
@@ -43,7 +43,6 @@ app.add_typer(certificate_app, name="certificate")
 app.add_typer(pki_app, name="pki")
 app.add_typer(study_app, name="study")
 app.add_typer(peer_app, name="peer")
-app.command()(relay)
 
 
 def show_version(wanted: bool) -> None:
@@ -81,7 +80,7 @@ def run(
     data_dir: DataDir = None,
     track: Annotated[
         str | None,
-        typer.Option(help="Also send the public figures to a tracker: tensorboard, mlflow or wandb."),
+        typer.Option(help="Also send the public figures to a tracker: tensorboard or mlflow."),
     ] = None,
     force: Force = False,
     as_json: Json = False,
@@ -156,13 +155,12 @@ def compare(
     """Runs side by side: a table with mean ± std over seeds, and its plot. Finished cells are not run again."""
     from gossamer.config.layers import parse_overrides
     from gossamer.studies.compare.command import compare as run_comparison
-    from gossamer.studies.compare.command import show_comparison
     from gossamer.studies.compare.grid import parse_overs
 
     common = _study_options(out, jobs, engine, data_dir, force, as_json)
     changes, over_values = parse_overrides(overrides or []), parse_overs(over or [])
     comparison = run_comparison(recipe, changes, over=over_values, seeds=seeds, baselines=baselines, **common)
-    show_comparison(comparison, quiet=as_json)
+    comparison.show(quiet=as_json)
     _finish(comparison.result, as_json)
 
 
@@ -180,14 +178,13 @@ def tune(
 ) -> None:
     """Choose settings by private runs that share one budget; the choice looks at a public hold-out."""
     from gossamer.config.layers import parse_overrides
-    from gossamer.results.console import show_tuning
     from gossamer.studies.compare.grid import parse_overs
     from gossamer.studies.tune import tune as run_tuning
 
     common = _study_options(out, jobs, engine, data_dir, force, as_json)
     tuning = run_tuning(recipe, parse_overrides(overrides or []), over=parse_overs(over or []), **common)
     if not as_json:
-        show_tuning(tuning.result)
+        tuning.show()
     _finish(tuning.result, as_json)
 
 
@@ -489,12 +486,11 @@ def watch(
         Path, typer.Argument(metavar="RUN", help="The directory of a run, or a peer's; running or finished.")
     ],
     port: Annotated[int, typer.Option(help="The port on loopback (default: one that is free).")] = 0,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in your browser.")] = True,
 ) -> None:
     """A live page about a run, served to this machine alone; Ctrl-C ends it."""
     from gossamer.results.live import watch as serve
 
-    serve(run, port=port, browser=browser, say=typer.echo)
+    serve(run, port=port, say=typer.echo)
 
 
 @app.command("recipes")

@@ -276,10 +276,12 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         return config
 
     def predict_proba(self, X: Any) -> Array:
-        return np.asarray(self.outcome_.predict_proba(self._features(X)))
+        X = self._features(X)
+        return np.asarray(self.outcome_.predict_proba(X))
 
     def predict(self, X: Any) -> Array:
-        labels: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        chances = self.predict_proba(X)
+        labels: Array = self.classes_[chances.argmax(axis=1)]
         return labels
 
 

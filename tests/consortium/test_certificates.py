@@ -126,10 +126,10 @@ def test_every_changed_figure_is_noticed(ended: Ended, tmp_path: Path) -> None:
         (lambda c: c.update(method="sgp"), "method = 'sgp'"),
         (lambda c: c.update(noise_source="seeded"), "noise_source = 'seeded'"),
         (lambda c: c["public_constants"][1].update(records=99), "another number of records"),
-        (lambda c: c["epsilon_by_node"][1].update(proven=4.1), "proven ε ≤ 4.1 .*, and the study asks for 4"),
+        (lambda c: c["epsilon_by_node"][1].update(proven=4.1), "proven ε ≤ 4.1 .*; the study asks for 4"),
         (
             lambda c: c["epsilon_by_node"][1].update(proven=None),
-            "nothing is proven .*, and the study asks for 4",
+            "nothing is proven .*; the study asks for 4",
         ),
         (lambda c: c.update(epsilon_by_node=[]), "does not hold what"),
     ],

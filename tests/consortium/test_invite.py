@@ -17,7 +17,7 @@ KEY = make_site_key()
 ENDS = stamp(START + timedelta(days=7))
 INVITE = Invite(consortium="north", site="mercy", authority="ab" * 32, expires=ENDS)
 TEXT = INVITE.text()
-REQUEST = write_request(INVITE, KEY, "mercy.example.org:7443", 1200)
+REQUEST = write_request(INVITE, KEY, address="mercy.example.org:7443", records=1200)
 
 
 def test_an_invite_is_one_word_and_says_all() -> None:

@@ -27,9 +27,7 @@ from gossamer.consortium.peer import (
     JOURNAL,
     LINKS_FILE,
     PLANNED,
-    RUN,
     OneSite,
-    Outcome,
     own_figures,
     progress_line,
     take_part,
@@ -39,9 +37,11 @@ from gossamer.consortium.site import join
 from gossamer.consortium.study import Study as PackedStudy
 from gossamer.consortium.study import pack
 from gossamer.errors import UserError
+from gossamer.results.rundir import OF_SITE, read_metrics
 from gossamer.runtime.group import Group
 from gossamer.training.certificates import verify
 from gossamer.training.manifest import nodes_here
+from gossamer.training.run import Outcome
 
 SITES = ("clinic", "mercy")
 
@@ -133,14 +133,14 @@ class Study:
         return float(total([self.held(name)["mass"] for name in names or self.sites])[1])
 
     def steps(self, name: str) -> list[int]:
-        (ledger,) = (self.out(name) / RUN).glob("ledger*.jsonl")  # its own node's, and no other's
+        (ledger,) = (self.out(name) / OF_SITE).glob("ledger*.jsonl")  # its own node's, and no other's
         return [json.loads(line)["draw"] for line in ledger.read_text().splitlines()[1:]]
 
 
 def test_two_sites_train_and_their_certificates_are_one_set(tmp_path: Path) -> None:
     study = Study(tmp_path)
     study.run()
-    said = verify_set([study.out(name) / RUN for name in SITES], study.file)
+    said = verify_set([study.out(name) / OF_SITE for name in SITES], study.file)
     assert "2 certificates, each signed by its site's key, none missing" in said[0]
     assert abs(study.weight() - 2) <= 1e-9
     for node, name in enumerate(SITES):
@@ -149,9 +149,9 @@ def test_two_sites_train_and_their_certificates_are_one_set(tmp_path: Path) -> N
         assert done.certificate["draws"] == [4 if i == node else None for i in range(2)]
         assert done.certificate["epsilon_by_node"][node]["proven"] <= 4.0
         assert done.certificate["epsilon_by_node"][1 - node]["stated_by"] == "the study's plan"
-        assert any("the ledgers here verify" in sentence for sentence in verify(done.directory))
-        assert done.figures["round"] == 4
-        assert "consensus_distance" not in done.figures
+        assert any("the ledgers here agree" in sentence for sentence in verify(done.directory))
+        assert read_metrics(done.directory / "metrics.jsonl")[-1]["round"] == 4
+        assert "consensus_distance" not in done.result
         assert not (done.directory / "average.safetensors").exists()
         with pytest.raises(UserError, match="its part is done"):
             study.take_part(Network(list(SITES)), name)
@@ -171,8 +171,8 @@ def test_a_killed_site_goes_on_and_pays_nothing_twice(tmp_path: Path, at: int) -
     assert abs(study.weight() - 2) <= 1e-9
     steps = study.steps("mercy")
     assert len(set(steps)) == len(steps) <= 4
-    verify_set([study.out(name) / RUN for name in SITES], study.file)
-    verify(study.out("mercy") / RUN)
+    verify_set([study.out(name) / OF_SITE for name in SITES], study.file)
+    verify(study.out("mercy") / OF_SITE)
 
 
 def test_without_its_journal_a_site_that_has_drawn_does_not_begin_anew(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_site_whose_neighbours_are_gone_stops_and_may_leave(tmp_path: Path) ->
 
     study.run(mercy=killed, clinic=alone)
     assert study.done["clinic"].certificate["draws"][0] == len(study.steps("clinic")) < 4
-    verify(study.out("clinic") / RUN)
+    verify(study.out("clinic") / OF_SITE)
 
 
 def test_nothing_is_drawn_in_isolation(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_cap_is_kept(tmp_path: Path) -> None:
     site.write_text(site.read_text().replace("cap = 8.0", "cap = 1.0"))
     with pytest.raises(UserError, match="cap"):
         study.take_part(Network(list(SITES)), "mercy")
-    assert not (study.out("mercy") / RUN).exists()
+    assert not (study.out("mercy") / OF_SITE).exists()
 
 
 # Sites that come and go
@@ -258,8 +258,8 @@ def check_changed(study: Study) -> None:
         steps = study.steps(name)
         assert len(set(steps)) == len(steps)
         assert set(steps) <= {"lab": {0, 1, 2}, "wing": {3, 4, 5}}.get(name, {*range(6)})
-        assert any("the ledgers here verify" in sentence for sentence in verify(study.out(name) / RUN))
-    runs = [study.out(name) / RUN for name in (*THREE, "wing")]
+        assert any("the ledgers here agree" in sentence for sentence in verify(study.out(name) / OF_SITE))
+    runs = [study.out(name) / OF_SITE for name in (*THREE, "wing")]
     said = verify_set(runs, study.file, roster_file=study.north.roster_file)
     assert "4 certificates, each signed by its site's key, none missing" in said[0]
 
@@ -274,9 +274,10 @@ def test_one_joins_and_one_leaves_at_a_round(tmp_path: Path) -> None:
     whole, part = (study.done[name].certificate for name in ("mercy", "wing"))
     # Half of the rounds cost less than what is printed, and than the whole study.
     assert part["epsilon_by_node"][3]["proven"] < whole["epsilon_by_node"][2]["proven"] <= 4.0
-    assert study.done["wing"].figures["epsilon_proven"] >= part["epsilon_by_node"][3]["proven"]
+    last = read_metrics(study.done["wing"].directory / "metrics.jsonl")[-1]
+    assert last["epsilon_proven"] >= part["epsilon_by_node"][3]["proven"]
     with pytest.raises(UserError, match=r"'wing', not a site of the study by roster 4.*--roster"):
-        verify_set([study.out("wing") / RUN], study.file)
+        verify_set([study.out("wing") / OF_SITE], study.file)
 
 
 @pytest.mark.parametrize("name", ["mercy", "wing", "lab"])
@@ -337,7 +338,7 @@ def test_a_stopped_site_goes_on_in_an_epoch_that_began_without_it(tmp_path: Path
     assert abs(study.weight(*stay) - 3) <= 1e-9
     assert len(study.steps("mercy")) < 60  # what it skipped is not paid
     assert "lab was revoked: what was spent is certified" in study.said["lab"]
-    runs = {name: study.out(name) / RUN for name in study.sites}
+    runs = {name: study.out(name) / OF_SITE for name in study.sites}
     said = verify_set([*runs.values()], study.file, roster_file=study.north.roster_file)
     assert "4 certificates" in said[0]
     said = verify_set([runs[name] for name in stay], study.file, roster_file=study.north.roster_file)
@@ -369,7 +370,7 @@ def test_the_last_one_left_ends(tmp_path: Path) -> None:
     study.run()
     assert [study.steps(name) for name in SITES] == [[0, 1], [0, 1]]
     assert "no other site is left from round 2 on" in study.said["mercy"]
-    verify_set([study.out(name) / RUN for name in SITES], study.file, roster_file=study.north.roster_file)
+    verify_set([study.out(name) / OF_SITE for name in SITES], study.file, roster_file=study.north.roster_file)
 
 
 @pytest.mark.slow
@@ -496,12 +497,12 @@ def test_one_other_site_that_says_it_is_at_the_end_is_not_enough_for_a_certifica
         UserError, match=r"mercy is in round 12 of 12, which no other site confirms.*peer leave"
     ):
         with_liar(study, lambda frame, n: far(frame, Place(12, 0)), "clinic")
-    assert not (study.out("clinic") / RUN / "certificate.json").exists()
+    assert not (study.out("clinic") / OF_SITE / "certificate.json").exists()
     network = Network(["clinic", "mercy"])
     network.run({"clinic": lambda: study.take_part(network, "clinic", leaving=True)})
     found = study.done["clinic"].certificate
     assert 0 < found["rounds"] <= found["draws"][0] < 12
-    verify(study.out("clinic") / RUN)
+    verify(study.out("clinic") / OF_SITE)
 
 
 @pytest.mark.slow
@@ -518,7 +519,7 @@ def test_a_certificate_states_the_rounds_that_were_run(tmp_path: Path) -> None:
     rounds = {name: study.done[name].certificate["rounds"] for name in THREE}
     assert rounds["clinic"] == rounds["lab"] == 40
     assert rounds["mercy"] == len(study.steps("mercy")) < 40
-    said = verify_set([study.out(name) / RUN for name in THREE], study.file)
+    said = verify_set([study.out(name) / OF_SITE for name in THREE], study.file)
     assert any(f"in {rounds['mercy']} rounds" in line for line in said)
 
 

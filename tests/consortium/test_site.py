@@ -89,7 +89,7 @@ def test_a_key_of_others_or_an_open_one_is_refused(mercy: Path) -> None:
     with pytest.raises(UserError, match="can be read by others"):
         Site.read(mercy).check(Clock().now)
     files.write(mercy / "site.key", private_pem(make_site_key()), 0o600)
-    with pytest.raises(UserError, match="is not the key that the roster has of mercy"):
+    with pytest.raises(UserError, match="is not the key of mercy in the roster"):
         Site.read(mercy).check(Clock().now)
 
 

@@ -19,8 +19,9 @@ from tests.support.simulated_links import Network
 import gossamer
 from gossamer.consortium.files import now
 from gossamer.consortium.participation import Participation
-from gossamer.consortium.peer import RUN, take_part
+from gossamer.consortium.peer import take_part
 from gossamer.errors import UserError
+from gossamer.results.rundir import OF_SITE
 
 Command = Callable[..., tuple[int, str, str]]
 RECIPE = """
@@ -92,11 +93,30 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mercy(study: Path, tmp_path: Path) -> Path:
     """Its run directory, to do with as one likes."""
-    return Path(shutil.copytree(study.parent / "mercy" / "part" / RUN, tmp_path / "mercy"))
+    return Path(shutil.copytree(study.parent / "mercy" / "part" / OF_SITE, tmp_path / "mercy"))
+
+
+def test_a_lost_account_is_noticed_by_the_run_directory_of_an_earlier_study(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a study and in it, though a site has its own records alone and each study a folder of its own."""
+    site = Path(shutil.copytree(study.parent / "mercy", tmp_path / "mercy", symlinks=True))
+    (site / "records.csv.account").unlink()
+    link = site / "part" / "records-1"
+    link.unlink()
+    link.symlink_to(site / "records.csv")
+    for file in (site / "site.toml", site / "part" / OF_SITE / "config.toml"):
+        file.write_text(file.read_text().replace(str(study.parent), str(tmp_path)))
+    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "new"))
+    (site / "another").mkdir()
+    again = Participation.open(study, site, site / "another", now())
+    for begin in (again.check, lambda: take_part(again, site / "another", wait=0.0)):
+        with pytest.raises(UserError, match=r"mercy/part/run is a run on .*records"):
+            begin()
 
 
 def test_a_study_with_persons_is_packed_run_certified_and_verified(study: Path, command: Command) -> None:
-    runs = [str(study.parent / name / "part" / RUN) for name in ("clinic", "mercy")]
+    runs = [str(study.parent / name / "part" / OF_SITE) for name in ("clinic", "mercy")]
     code, out, err = command("certificate", "verify", *runs, "--study", str(study))
     assert code == 0, err
     assert "2 certificates, each signed by its site's key, none missing" in out

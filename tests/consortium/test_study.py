@@ -156,7 +156,7 @@ def test_other_test_rows_are_refused(study: Study, place: Path, tmp_path: Path) 
     with pytest.raises(UserError, match="holds other test rows"):
         study.config_at(site, tmp_path, 1)
     (place / "clinic" / "test.csv").unlink()
-    with pytest.raises(UserError, match="30 public test rows"):
+    with pytest.raises(UserError, match="30 public rows"):
         study.config_at(site, tmp_path, 1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,11 @@ def test_labels_and_persons_by_rule() -> None:
     assert made_up.tolist() == [i % 5 for i in range(12)]
     with pytest.raises(UserError, match="makes persons up"):
         selection.synthetic_persons(tagged(), 5, own=True)
+
+
+def test_all_rows_of_a_person_are_held_out_together() -> None:
+    data = replace(tagged(), person=np.arange(12) // 4)
+    chosen = selection.hold_out(data, 9)
+    assert chosen.person is not None
+    assert (len(chosen.y_train), len(chosen.y_test)) == (4, 8)
+    assert len(set(chosen.person.tolist())) == 1

@@ -134,6 +134,36 @@ def test_a_record_on_which_the_module_fails_is_left_out(make: type[nn.Module], t
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
+class Lookup(nn.Module):
+    """Fails where a record times the model's number is outside of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor, self.head = nn.Parameter(torch.ones(1)), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        place = (x[:, :1] * self.factor.detach()).long()
+        return self.head(x) + x.gather(1, place)
+
+
+def test_a_record_that_fails_with_another_nodes_model_stands_in_with_its_own() -> None:
+    """All records of node 0 fail with its model, and so would node 1's; nothing of node 1 changes."""
+    torch.manual_seed(0)
+    module, x, y = Lookup(), 1 + torch.rand(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64)
+    points = 0.1 * torch.randn(2, 16)
+    points[0, 0], points[1, 0] = 50.0, 1.0
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    total, norms = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))(
+        points, x, y, mask, torch.ones_like
+    )
+    assert bool((total[0] == 0).all())
+    assert norms[0].tolist() == [0, 0, 0]
+    assert bool((norms[1] > 0).all())
+    plain = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))
+    alone, _ = plain(points[1:], x[1:], y[1:], mask[1:], torch.ones_like)
+    torch.testing.assert_close(total[1:], alone)
+
+
 def test_what_is_no_records_fault_is_raised() -> None:
     module, x = nn.Linear(4, 3), torch.rand(1, 2, 4)
     kernel = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))

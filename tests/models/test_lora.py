@@ -234,3 +234,25 @@ def test_an_adapter_that_did_not_move_is_reported_by_name(caplog: pytest.LogCapt
     caplog.clear()
     gossamer.run("quickstart", {**changes, "rounds": 3}, module=net)
     assert "lora_" not in caplog.text
+
+
+def test_frozen_layers_in_bfloat16_and_all_that_is_summed_in_float32() -> None:
+    net = seeded(Block)
+    exact, half = (gossamer.lora(net, targets=["q", "v"], storage=kind) for kind in ("float32", "bfloat16"))
+    kinds = {name: p.dtype for name, p in half.named_parameters()}
+    frozen = {name for name, p in half.named_parameters() if not p.requires_grad}
+    assert any(kinds[name] == torch.bfloat16 for name in frozen)
+    assert {kinds[name] for name in kinds.keys() - frozen} == {torch.float32}
+    outputs = half(TOKENS)
+    assert outputs.dtype == torch.float32
+    assert not torch.equal(outputs, exact(TOKENS))
+    torch.testing.assert_close(outputs, exact(TOKENS), rtol=0.02, atol=0.02)
+    whole = gossamer.merge_lora(moved(half))
+    assert {p.dtype for p in whole.parameters()} == {torch.float32}
+    torch.testing.assert_close(whole(TOKENS), half(TOKENS), rtol=0.02, atol=0.02)
+
+
+def test_adapters_on_bfloat16_layers_are_book_kept() -> None:
+    check_sums(
+        moved(gossamer.lora(seeded(Block), targets=["q", "v"], storage="bfloat16")), TOKENS.view(2, 2, 5)
+    )

@@ -28,7 +28,7 @@ def facts(nodes: range) -> dict[str, Any]:
 
 def save(folder: Path, done: int, nodes: range, run: str = "mine", **more: torch.Tensor) -> Path:
     tensors = {"x": X[nodes.start : nodes.stop] + done, "t": torch.tensor(done), **more}
-    return checkpoint.save(folder, done, nodes, N, run=run, tensors=tensors, facts=facts(nodes))
+    return checkpoint.save(folder, nodes, N, tensors, run=run, round=done, **facts(nodes))
 
 
 def blocks(cuts: list[int]) -> list[range]:

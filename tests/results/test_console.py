@@ -19,11 +19,11 @@ from gossamer.results.console import (
     ledger_summary,
     show_ledger,
     show_plan,
-    show_tuning,
     size_text,
     summary,
 )
 from gossamer.results.verify import Verdict
+from gossamer.studies.tune import Tuning
 
 ROW: dict[str, Any] = {
     "round": 5, "accuracy_min": 0.5, "accuracy_mean": 0.625, "accuracy_max": 0.75, "consensus_distance": 0.01234,
@@ -55,8 +55,7 @@ def test_an_evaluation_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         shown.metrics({key: value for key, value in ROW.items() if not key.startswith("accuracy")})
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "each line: min / mean / max over nodes; consensus: the models' distance from their mean; "
-        "sent: by all nodes so far",
+        "each line: min / mean / max over nodes; consensus: distance from the mean model; sent: by all nodes so far",
         "round 5  accuracy 50.0% / 62.5% / 75.0%  consensus 0.0123  proven ε 1.5  sent 123 kB",
         "round 5  RMSE to the truth 0.1 / 0.2 / 0.3  consensus 0.0123  proven ε 1.5  sent 123 kB",
         "round 5  hold-out none  consensus 0.0123  proven ε 1.5  sent 123 kB",
@@ -126,7 +125,7 @@ def test_a_plan_has_a_line_for_each_observer_only_where_they_differ(
     shared = outlined(**full, privacy__epsilon=1.0, privacy__noise__kind="pairwise")
     show_plan(shared)
     out = capsys.readouterr().out
-    assert "ε  by observer, who sees all messages, the final models, and" in out
+    assert "by observer, who sees all messages, the final models, and" in out
     assert "all that any one of the 8 nodes knows (planned)" in out
     assert "ε for 0 … 7 colluding nodes  " in out
     found = summary(shared)
@@ -155,7 +154,8 @@ def test_data_sets_and_candidates_have_a_row_each(capsys: pytest.CaptureFixture[
         "observer": "everyone",
         "run_dir": "r",
     }
-    show_tuning({"candidates": [best, other], "chosen": best, "epsilon_proven": 2.0, **common})
+    candidates = {"candidates": [best, other], "chosen": best, "failed": {}}
+    Tuning({**candidates, "epsilon_proven": 2.0, **common}).show()
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if "chosen" in line and "0.5" in line]
     assert "RMSE 0.25" in out

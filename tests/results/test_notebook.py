@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.support.certificates import certificate
 
 from gossamer.results.notebook import (
-    Table,
-    columns,
     fragment,
     outcome_html,
     outcome_text,
@@ -17,6 +15,7 @@ from gossamer.results.notebook import (
     plan_text,
     quality,
 )
+from gossamer.results.tables import Table
 from gossamer.training.api import plan
 
 RESULT = {
@@ -32,7 +31,7 @@ def test_everything_that_is_text_is_escaped() -> None:
 
 
 def test_text_columns_line_up() -> None:
-    assert columns(["a", "long"], [["wider", "x"]]) == "a      long\nwider  x"
+    assert str(Table(["a", "long"], [["wider", "x"]])) == "a      long\nwider  x"
 
 
 def test_quality_says_what_it_is_and_whether_it_may_be_passed_on() -> None:

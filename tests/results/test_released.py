@@ -33,7 +33,7 @@ def test_the_models_of_a_directory_have_digests(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has the models of 2 nodes, and its name says 3"):
         digests_of_models(tmp_path, 3)
     (tmp_path / MODELS).write_bytes(b"no tensors")
-    with pytest.raises(UserError, match="does not hold a run's models"):
+    with pytest.raises(UserError, match="holds no run's models"):
         digests_of_models(tmp_path, 3)
 
 

@@ -96,7 +96,7 @@ def test_keys_of_other_kinds_are_refused_in_a_sentence(key: Path, tmp_path: Path
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     locked = serialization.BestAvailableEncryption(b"secret")
     wrong = {
-        "is not a private key": b"no key",
+        "is no private key": b"no key",
         "of the kind Ed25519": rsa.generate_private_key(65537, 2048).private_bytes(
             pem, pkcs8, serialization.NoEncryption()
         ),

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gossamer.options.stage import STAGES, stage
+from gossamer.options.stage import STAGES
 from gossamer.results.terminal import spinner, terminal
 
 
@@ -65,11 +65,11 @@ def test_a_spinner_shows_the_stage_until_the_first_print(
     monkeypatch.setenv("TERM", "xterm")
     with spinner("loading torch"):
         time.sleep(0.15)
-        stage("calibrating the noise")
+        STAGES.info("calibrating the noise")
         time.sleep(0.15)
         terminal().print("words")
         shown = capsys.readouterr().err
-        stage("something later")
+        STAGES.info("something later")
         assert not STAGES.handlers
     assert "loading torch …" in shown
     assert "calibrating the noise …" in shown

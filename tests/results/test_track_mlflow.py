@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.results.track import _mlflow_ready as ready
-from gossamer.results.track import _without_password, find_tracker
+from gossamer.results import track
+from gossamer.results.track import MLflow, _without_password, find_tracker
 from gossamer.training import api
 from gossamer.training.assemble import assemble
 from gossamer.training.run import execute
@@ -139,8 +139,9 @@ def test_a_server_that_dies_costs_no_run(server: Server, tmp_path: Path, capfd: 
 
 def test_where_to_must_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(track, "find_spec", lambda name: True)
     with pytest.raises(UserError, match="set MLFLOW_TRACKING_URI, for example to http"):
-        ready()
+        MLflow.check()
 
 
 def test_a_password_is_not_printed() -> None:

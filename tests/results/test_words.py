@@ -117,10 +117,10 @@ def test_an_observer_has_what_its_nodes_have(colluders: int, nodes: int, words: 
 
 
 def test_the_table_fits_into_eighty_columns_and_marks_the_planned_line() -> None:
-    console = Console(width=80, markup=False)
+    console = Console(width=80, markup=False, force_terminal=True)
     for nodes in (2, 8, 100_000):
         with console.capture() as shown:
-            console.print(observer_table(by_observer(nodes=nodes)))
+            observer_table(by_observer(nodes=nodes)).show(console)
         lines = shown.get().splitlines()
         assert len(lines) == len(by_observer(nodes=nodes)["epsilon_by_observer"]) + 1  # no line is broken
         assert [line.split()[0] for line in lines].count("→") == 1

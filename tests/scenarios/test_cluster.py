@@ -51,7 +51,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
         assert models.nodes == list(nodes)
         averages.append(models.weights()["1.weight"])  # of all eight nodes, on either host
         with pytest.raises(
-            UserError, match=r"is where that node was hosted; here are those of nodes \d–\d, and the"
+            UserError, match=r"is where it was hosted; here are those of nodes \d–\d, and the"
         ):
             models.module(7 - nodes.start)
         assert [p.name for p in (run / "checkpoints").iterdir()] == [

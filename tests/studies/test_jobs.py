@@ -136,7 +136,7 @@ def test_a_worker_of_another_version_is_told(tmp_path: Path) -> None:
     from gossamer.studies.jobs import train
 
     outcome = train({}, tmp_path / "r", None, force=False, version="0.0.0")
-    assert "install the same" in str(outcome.error)
+    assert "0.0.0; use the same" in str(outcome.error)
 
 
 def test_a_fault_of_ours_goes_to_the_log(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_full_lots_share_the_budget_by_the_root(runs: int) -> None:
     [
         ([], [], "nothing to choose"),
         ([], ["algorithm.lr=1"], "nothing to choose"),
-        ([], ["privacy.epsilon=1,2"], "changes what a release costs"),
-        ([], ["rounds=10,20"], "changes what a release costs"),
-        ([], ["data.partition.kind=even,shards"], "changes what a release costs"),
+        ([], ["privacy.epsilon=1,2"], r"changes a release's cost"),
+        ([], ["rounds=10,20"], r"changes a release's cost"),
+        ([], ["data.partition.kind=even,shards"], r"changes a release's cost"),
         (["data.held_out=100"], ["algorithm.lr=1,2"], "public hold-out"),
         (["privacy.noise.multiplier=2.0"], ["algorithm.lr=1,2"], "privacy.runs = 2"),
         (["mode=paper"], ["algorithm.lr=1,2"], "privacy.runs = 2"),

@@ -12,7 +12,8 @@ from tests.support.simulated_links import Network
 
 from gossamer.consortium.files import now
 from gossamer.consortium.participation import Participation
-from gossamer.consortium.peer import Outcome, take_part
+from gossamer.consortium.peer import take_part
+from gossamer.training.run import Outcome
 
 WEATHER = "the weather"
 
@@ -47,4 +48,4 @@ def simulate(peers: Peers, folder: Path, *, cut: float, window: float, seed: int
             network.wait(WEATHER, network.clock() + window)
 
     network.run({**{name: lambda name=name: site(name) for name in names}, WEATHER: weather})
-    return [float(done[name].figures["accuracy_mean"]) for name in names]
+    return [float(done[name].result["accuracy_mean"]) for name in names]

@@ -83,7 +83,7 @@ def test_a_module_of_ones_own_is_asked_for_and_its_names_are_checked(tmp_path: P
     net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
     outcome = trained(tmp_path, module=net)
     rows = np.random.default_rng(2).normal(size=(7, 2))
-    with pytest.raises(UserError, match=r"a run directory holds no code; hand it over"):
+    with pytest.raises(UserError, match=r"holds no code; hand it over"):
         gossamer.load(outcome.directory).module()
     found = gossamer.load(outcome.directory, module=net)
     np.testing.assert_array_equal(found.predict(rows, 1), outcome.predict(rows, 1))

@@ -31,10 +31,11 @@ from gossamer.kernels.stack import fixed_digest
 from gossamer.models.networks import load_module
 from gossamer.options.sentences import as_path, whole_number
 from gossamer.results.certificate import SEEDED, epsilon_text, relation
-from gossamer.results.notebook import Epsilons, Table, fragment, three_epsilons
+from gossamer.results.notebook import Epsilons, fragment, three_epsilons
 from gossamer.results.pages import audit_page, certificate_page, roc_plot
 from gossamer.results.rundir import RunDirectory, free_path, make_empty, read_object, read_text
 from gossamer.results.signatures import SITE
+from gossamer.results.tables import Table
 from gossamer.results.verify import verify_files
 from gossamer.results.words import verdict
 from gossamer.studies.jobs import Engine

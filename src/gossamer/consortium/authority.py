@@ -5,7 +5,7 @@ on the curve P-256: gRPC's TLS library (BoringSSL) verifies an Ed25519 signature
 no connection with an Ed25519 key.
 
 An invite is one line of text with a secret that is good once and for a while. The site's request is authenticated with
-that secret (HMAC): without the invite nobody can make one, nor change one on its way.
+that secret (HMAC): without the invite it can be neither made nor changed on its way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import secrets
 import warnings
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -67,23 +67,15 @@ def issue(
     if ends <= now:
         raise UserError(f"the authority's certificate ended on {_last_day(own)}; begin a new consortium.")
     builder = _builder(_name(consortium, site), own.subject, key, now, ends, is_authority=False)
-    for extension in (
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-        x509.SubjectAlternativeName([x509.DNSName(site)]),
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
-    ):
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    for extension in (usage, x509.SubjectAlternativeName([x509.DNSName(site)]), issuer):
         builder = builder.add_extension(extension, critical=False)
     return builder.sign(authority.key, None)
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: Ed25519PublicKey | ec.EllipticCurvePublicKey,
-    now: datetime,
-    ends: datetime,
-    *,
-    is_authority: bool,
+    subject: x509.Name, issuer: x509.Name, key: Any, now: datetime, ends: datetime, *, is_authority: bool
 ) -> x509.CertificateBuilder:
     usage = x509.KeyUsage(
         digital_signature=True, key_cert_sign=is_authority, crl_sign=is_authority, content_commitment=False,
@@ -269,12 +261,11 @@ class Request(Strict):
         return requested_key(self.request, self.consortium, self.site)
 
 
-def write_request(
-    invite: Invite, key: ec.EllipticCurvePrivateKey, address: str | None, records: int
-) -> bytes:
+def write_request(invite: Invite, key: ec.EllipticCurvePrivateKey, **facts: Any) -> bytes:
+    """Write the request of a new site; `facts`: its `address` and number of `records`."""
     consortium, site = invite.consortium, invite.site
     signing = signing_request(key, consortium, site)
-    request = Request(consortium=consortium, site=site, address=address, records=records, request=signing)
+    request = Request(consortium=consortium, site=site, request=signing, **facts)
     return files.write_signed(REQUEST, request.model_dump(), invite.authenticate)
 
 

@@ -102,9 +102,7 @@ def verify_set(
     missing = sorted(absent - set(revoked))
     if missing:
         raise UserError(f"the certificate of {', '.join(missing)} is missing; name the files of all sites.")
-    compare = (
-        f"whose consortium this is must be known from elsewhere; compare --authority {newest.fingerprint}"
-    )
+    compare = f"know from elsewhere whose consortium this is; compare --authority {newest.fingerprint}"
     return [
         f"study {study.name}, version {study.version}, of the consortium {newest.consortium}: {len(lines)} "
         f"certificates, each signed by its site's key{'' if revoked else ', none missing'}",
@@ -168,9 +166,7 @@ def _check(file: Path, certificate: Mapping[str, Any], study: Study, rosters: Se
     if epsilon is not None and certificate["mode"] == "sound" and not certificate["stamp"]:
         proven = _of_node(certificate["epsilon_by_node"], node)["proven"]
         if proven is None or proven > epsilon * (1 + _TOLERANCE):
-            raise UserError(
-                f"{file} states {guarantee(certificate, node)}, and the study asks for {epsilon:g}."
-            )
+            raise UserError(f"{file} states {guarantee(certificate, node)}; the study asks for {epsilon:g}.")
     return statement
 
 

@@ -1,11 +1,10 @@
-"""The commands of a consortium: `gossamer pki`, `study`, `peer` and `relay`. Arguments in, a call, a few lines out."""
+"""The commands of a consortium: `gossamer pki`, `study` and `peer`. Arguments in, a call, a few lines out."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,26 +23,15 @@ pki_app = typer.Typer(help="Who belongs to a consortium: keys, invites, the rost
 study_app = typer.Typer(help="What a consortium trains together, as one signed file.", no_args_is_help=True)
 peer_app = typer.Typer(help="Take part in a study, as one site of a consortium.", no_args_is_help=True)
 
-Folder = Annotated[
-    Path | None,
-    typer.Option("--dir", help="The consortium's folder (default: the only one here)."),
-]
+Folder = Annotated[Path | None, typer.Option("--dir", help="The consortium's folder, if not the only one.")]
 NewFolder = Annotated[Path | None, typer.Option("--dir", help="The folder to make (default: the name).")]
 Name = Annotated[str, typer.Argument(metavar="SITE", help="The site's name: small letters, digits, hyphens.")]
 AtRound = Annotated[int, typer.Option(help="In studies that are packed already: from this round on.")]
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The file that the consortium sent.")]
 SiteFile = Annotated[Path, typer.Option("--site", help="site.toml, or the folder with it.")]
-RelayAddress = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="The back of a relay, for a site that cannot listen.")
-]
-Token = Annotated[
-    str | None,
-    typer.Option(envvar="GOSSAMER_RELAY_TOKEN", hidden=True, help="What the relay's operator gave."),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(help="The folder of this study (default: next to site.toml); the same again resumes."),
-]
+Authority = Annotated[str | None, typer.Option(metavar="HEX", help="It must be signed under this authority.")]
+Out = Annotated[Path | None, typer.Option(help="The study's folder (default: by site.toml); again: resume.")]
+Wait = Annotated[float, typer.Option(min=1, help="Seconds to wait for all at the start, for anybody later.")]
 
 
 def say(text: str) -> None:
@@ -57,12 +45,6 @@ def warn(sentences: Sequence[str]) -> None:
         typer.echo(f"gossamer: {sentence}", err=True)
 
 
-def _warn_of(roster: Roster) -> None:
-    from gossamer.consortium.files import now
-
-    warn(roster.warnings(now()))
-
-
 def _coordinator(folder: Path | None) -> Coordinator:
     from gossamer.consortium.coordinator import Coordinator
 
@@ -72,12 +54,12 @@ def _coordinator(folder: Path | None) -> Coordinator:
 def _announce(change: str, coordinator: Coordinator, roster: Roster) -> None:
     say(change)
     say(f"roster {roster.version}: {coordinator.roster_file}; send it to all sites, it holds no secret")
-    _warn_of(roster)
+    warn(roster.warnings())
 
 
 @pki_app.command("init")
 def pki_init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the consortium.")], folder: NewFolder = None
+    name: Annotated[str, typer.Argument(help="Of the consortium.")], folder: NewFolder = None
 ) -> None:
     """Begin a consortium: its key, and a roster without sites."""
     from gossamer.consortium.coordinator import KEY, Coordinator
@@ -113,9 +95,7 @@ def pki_invite(
 def pki_join(
     invite: Annotated[str, typer.Argument(metavar="INVITE", help="The line you were sent, or its file.")],
     records: Annotated[int, typer.Option(help="How many records you declare: public, rounded as you like.")],
-    listen: Annotated[
-        str, typer.Option(help="host:port where others find you; none: dial out only.")
-    ] = "none",
+    listen: Annotated[str, typer.Option(help="host:port where others find you; none: dial out.")] = "none",
     data: Annotated[Path | None, typer.Option(help="Your file of records, for site.toml.")] = None,
     cap: Annotated[float | None, typer.Option(help="Most proven ε they may cost, for site.toml.")] = None,
     folder: NewFolder = None,
@@ -138,10 +118,7 @@ def pki_join(
 @pki_app.command("approve")
 def pki_approve(
     site: Name,
-    request: Annotated[
-        str | None,
-        typer.Argument(metavar="REQUEST", help="What came back (default: SITE.request; - reads it)."),
-    ] = None,
+    request: Annotated[str | None, typer.Argument(help="Default: SITE.request; -: standard input.")] = None,
     at_round: AtRound = 0,
     folder: Folder = None,
 ) -> None:
@@ -170,10 +147,7 @@ def pki_leave(site: Name, at_round: AtRound = ..., folder: Folder = None) -> Non
 
 @pki_app.command("renew")
 def pki_renew(
-    sites: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SITE", help="Which (default: all that end within 14 days)."),
-    ] = None,
+    sites: Annotated[list[str] | None, typer.Argument(help="Default: all that end in 14 days.")] = None,
     folder: Folder = None,
 ) -> None:
     """New certificates of 90 days for the same keys. Sites accept the next roster and do nothing else."""
@@ -188,10 +162,7 @@ def pki_renew(
 @pki_app.command("accept")
 def pki_accept(
     roster: Annotated[Path, typer.Argument(metavar="ROSTER", help="The file that the consortium sent.")],
-    site: Annotated[
-        Path | None,
-        typer.Option("--site", help="The site's folder or site.toml (default: the only one here)."),
-    ] = None,
+    site: Annotated[Path | None, typer.Option(help="Its folder or site.toml, if not the only one.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Agree without being asked.")] = False,
 ) -> None:
     """At a site: look at a new roster and make it your own."""
@@ -215,12 +186,7 @@ def pki_accept(
 
 @pki_app.command("show")
 def pki_show(
-    what: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ROSTER|FOLDER", help="A roster, or a consortium's or site's folder (default: here)."
-        ),
-    ] = Path(),
+    what: Annotated[Path, typer.Argument(help="A roster, or a folder with one (default: here).")] = Path(),
 ) -> None:
     """List the sites: records, addresses, when certificates end."""
     from gossamer.consortium import files
@@ -248,7 +214,7 @@ def pki_show(
         say(f"  key {key_words(site.public_key)}; certificate ends on {day(ends)} ({left} days)")
     if not roster.sites:
         say("no sites yet: gossamer pki invite SITE")
-    _warn_of(roster)
+    warn(roster.warnings())
 
 
 @study_app.command("pack")
@@ -257,16 +223,9 @@ def study_pack(
     overrides: Set = None,
     deadline: Annotated[float, typer.Option(help="Seconds that a round waits for a neighbour.")] = 30.0,
     late: Annotated[int, typer.Option(help="Rounds after which a late message counts no longer.")] = 4,
-    tick: Annotated[
-        float, typer.Option(help="Messages leave at multiples of so many seconds: a lot's time stays hidden.")
-    ] = 0.25,
-    out: Annotated[
-        Path | None, typer.Option(help="The file to make (default: NAME-1.study in the folder).")
-    ] = None,
-    for_science: Annotated[
-        bool,
-        typer.Option("--for-science", help="Also noise that protects nobody, on records that need none."),
-    ] = False,
+    tick: Annotated[float, typer.Option(help="Seconds: messages leave at its multiples.")] = 0.25,
+    out: Annotated[Path | None, typer.Option(help="The file to make (default: NAME-1.study).")] = None,
+    for_science: Annotated[bool, typer.Option("--for-science", help="Allow noise without privacy.")] = False,
     folder: Folder = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -283,15 +242,13 @@ def study_pack(
     if epsilon is not None and not plan.seeded:
         say(f"planned: proven ε ≤ {epsilon:.3g} at every site ({planned_relation(plan.privacy)})")
     say(f"study: {path}; send it to all sites, with the test rows if it has some")
-    _warn_of(study.roster)
+    warn(study.roster.warnings())
 
 
 @study_app.command("show")
 def study_show(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="A file that `study pack` wrote.")],
-    authority: Annotated[
-        str | None, typer.Option(metavar="HEX", help="It must be signed under this authority.")
-    ] = None,
+    authority: Authority = None,
     recipe: Annotated[bool, typer.Option("--recipe", help="Print the whole recipe as TOML instead.")] = False,
 ) -> None:
     """Describe a study, after its signatures are checked."""
@@ -353,31 +310,18 @@ def _open(study: Path, site: Path, folder: Path) -> Participation:
 
 
 @peer_app.command("run")
-def peer_run(
-    study: StudyFile,
-    site: SiteFile,
-    out: Out = None,
-    wait: Annotated[
-        float, typer.Option(min=1, help="Seconds to wait for the others at the start, and for anybody later.")
-    ] = 3600.0,
-    relay: RelayAddress = None,
-    token: Token = None,
-) -> None:
+def peer_run(study: StudyFile, site: SiteFile, out: Out = None, wait: Wait = 3600.0) -> None:
     """Train with the other sites, or resume. It ends with a signed certificate."""
-    _take_part(study, site, out, relay, token, wait=wait)
+    _take_part(study, site, out, wait=wait)
 
 
 @peer_app.command("leave")
-def peer_leave(
-    study: StudyFile, site: SiteFile, out: Out = None, relay: RelayAddress = None, token: Token = None
-) -> None:
+def peer_leave(study: StudyFile, site: SiteFile, out: Out = None) -> None:
     """Take part no longer: certify what was spent here. What others still hold for this site stays with it."""
-    _take_part(study, site, out, relay, token, wait=1.0, leaving=True)
+    _take_part(study, site, out, wait=1.0, leaving=True)
 
 
-def _take_part(
-    study: Path, site: Path, out: Path | None, relay: str | None, token: str | None, **how: Any
-) -> None:
+def _take_part(study: Path, site: Path, out: Path | None, **how: Any) -> None:
     import logging
 
     from gossamer.consortium.certificates import guarantee
@@ -389,17 +333,14 @@ def _take_part(
         logging.raiseExceptions = False  # a log on a full disk would end in tracebacks
         logging.basicConfig(format="%(asctime)s %(message)s", filename=folder / "log", level=logging.INFO)
         participation = _open(study, site, folder)
-        with _agent(participation, relay, token):
-            outcome = take_part(participation, folder, say=say, **how)
+        outcome = take_part(participation, folder, say=say, **how)
     except KeyboardInterrupt:
         raise StoppedError("the same command resumes") from None
     except OSError as error:
         if error.errno is None:  # of a link, not of a file
             raise
-        raise UserError(
-            f"{error.filename or folder} cannot be used: {error.strerror}; fix this (space, permissions, the disk), "
-            "then the same command resumes."
-        ) from error
+        what = f"{error.filename or folder} cannot be used: {error.strerror}"
+        raise UserError(f"{what}; fix this (space, permissions), then the same command resumes.") from error
     certificate, name, rounds = outcome.certificate, participation.name, participation.config.rounds
     say(f"{name}: {guarantee(certificate, participation.node)}")
     if certificate["rounds"] < rounds:
@@ -407,30 +348,13 @@ def _take_part(
     say(f"certificate, signed by {name}: {outcome.directory / 'certificate.json'}")
 
 
-def _agent(participation: Participation, relay: str | None, token: str | None) -> AbstractContextManager[Any]:
-    """Hand callers at this site's front of the relay to the listener here."""
-    if relay is None:
-        return nullcontext()
-    listener = participation.site.listener
-    if token is None or listener is None:
-        missing = "GOSSAMER_RELAY_TOKEN is not set" if token is None else 'site.toml has listen = "none"'
-        raise UserError(f"--relay {relay}: {missing}; a site at a relay needs its token and a port.")
-    from gossamer.consortium.relay import Agent
-
-    return closing(Agent(relay, participation.name, token, int(listener.rpartition(":")[2])))
-
-
 @peer_app.command("demo")
 def peer_demo(
     sites: Annotated[int, typer.Option(min=2, max=16, help="How many.")] = 4,
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="How many rounds they train.")] = 60,
-    out: Annotated[
-        Path | None, typer.Option(help="Keep everything in this new folder (default: a temporary one).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep everything in this new folder.")] = None,
     limit: Annotated[float, typer.Option(min=10, help="Seconds after which it gives up.")] = 300.0,
-    seed: Annotated[
-        int | None, typer.Option(help="Noise from this seed, the simulator's too: equal models, no privacy.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seeded noise, the simulator's too: no privacy.")] = None,
 ) -> None:
     """Run a whole consortium on this machine, a process per site, and compare it with the simulator."""
     from gossamer.consortium.demo import demo
@@ -443,28 +367,3 @@ def peer_demo(
         demo(folder, sites=sites, rounds=rounds, limit=limit, say=say, seed=seed)
     if out is not None:
         say(f"everything is in {out}")
-
-
-def relay(
-    back: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the sites wait.")],
-    front: Annotated[
-        list[str], typer.Option(metavar="SITE=HOST:PORT", help="Where others reach a site; once for each.")
-    ],
-    token: Annotated[
-        str | None, typer.Option(metavar="SITE", help="Print what this site needs, and end.")
-    ] = None,
-) -> None:
-    """Splice connections of sites that cannot listen; TLS stays between them. The secret: GOSSAMER_SECRET_FILE."""
-    from gossamer.consortium import relay as relays
-
-    fronts = dict(one.partition("=")[::2] for one in front)
-    if len(fronts) < len(front) or not all(name and address for name, address in fronts.items()):
-        raise UserError(f"--front {' '.join(front)} must be SITE=HOST:PORT, each site once.")
-    secret = relays.read_secret()
-    if token is None:
-        say(f"relay for {', '.join(fronts)}; sites wait at {back}")
-        relays.relay(secret, back, fronts)
-    elif token not in fronts:
-        raise UserError(f"--token {token} has no --front; those that have one: {', '.join(fronts)}.")
-    else:
-        typer.echo(relays.token(secret, token))

@@ -88,10 +88,8 @@ class Contacts:
     def states(self) -> dict[str, str]:
         """Return "up", "suspect" or "down" for every other site."""
         links = {site: self.links.states().get(site, "down") for site in self.others}
-        return {
-            site: "suspect" if self[site].suspect and state != "down" else state
-            for site, state in links.items()
-        }
+        suspect = {site for site, state in links.items() if self[site].suspect and state != "down"}
+        return {**links, **dict.fromkeys(suspect, "suspect")}
 
     def is_away(self, site: str) -> bool:
         contact = self._contacts.get(site)
@@ -127,9 +125,8 @@ class Contacts:
     def left_behind(self) -> tuple[int, list[str]] | None:
         """Return (round of the neighbours, which ones), if they are too far ahead to send parcels of this round."""
         here = [site for site in self._neighbours if not self.is_away(site)]
-        reached, by = self._confirmed(
-            {site: (place.round, 0) for site in here if (place := self[site].heard)}
-        )
+        claims = {site: (place.round, 0) for site in here if (place := self[site].heard)}
+        reached, by = self._confirmed(claims)
         late = reached is not None and reached[0] > self.mass.place.round + self.pace.late
         return (reached[0], by) if reached is not None and late else None
 
@@ -162,9 +159,8 @@ class Contacts:
 
     def flush(self) -> None:
         """Send what is due at the next tick: parcels, decisions that are on disk, greetings, models. Or nothing."""
-        if not self._model_asked_by and not any(
-            self._due(site) or self._owes_answer(site) for site in self.others
-        ):
+        waits = any(self._due(site) or self._owes_answer(site) for site in self.others)
+        if not self._model_asked_by and not waits:
             return
         self.wait_for_tick()
         for site in self.others:
@@ -209,26 +205,13 @@ class Contacts:
             if self.clock() >= self[site].last_frame + every:
                 self.post(site, kind)
 
-    def post(
-        self, to: str, kind: str, *, parcel: Parcel | None = None, content: tuple[Tensor, ...] = ()
-    ) -> None:
+    def post(self, to: str, kind: str, parcel: Parcel | None = None, content: Sequence[Tensor] = ()) -> None:
         view, contact, place = self.mass.durable_view(to), self[to], self.mass.place
-        frame = Frame(
-            kind=kind,  # type: ignore[arg-type]  # checked by the model
-            study=self.study,
-            epoch=self.epoch,
-            sender=self.name,
-            receiver=to,
-            place=place,
-            incarnation=self.mass.incarnation,
-            oldest=view.oldest,
-            following=view.following,
-            decisions=view.decisions,
-            channel=self.mass.channel if parcel is None else parcel.channel,
-            sequence=0 if parcel is None else parcel.sequence,
-            made=place if parcel is None else parcel.made,
-            content=content if parcel is None else parcel.content,
-        )
+        mass = self.mass
+        # Without a parcel the frame has the number 0, and its content is not mass.
+        carried = parcel or Parcel(self.name, to, mass.incarnation, 0, place, mass.channel, tuple(content))
+        header = {"kind": kind, "study": self.study, "epoch": self.epoch, "place": place, **vars(view)}
+        frame = Frame(**header, **carried._asdict())
         contact.decisions_sent = frozenset((*view.decisions.taken, *view.decisions.returned))
         contact.owes_greeting, contact.last_frame = False, self.clock()
         raw = frame.pack()

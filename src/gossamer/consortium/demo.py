@@ -27,6 +27,7 @@ from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import UNIT, epsilon_text
 from gossamer.results.rundir import read_metrics, read_object
+from gossamer.results.tables import Table
 from gossamer.runtime.launch import end as end_processes
 from gossamer.runtime.launch import environment
 
@@ -65,12 +66,13 @@ def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed:
         if before is not None:
             os.environ[STATE] = before
     accuracies, epsilon = result.simulated
-    say("\nsite          accuracy  proven ε   simulator: accuracy  proven ε")
-    for (name, (accuracy, proven)), other in zip(figures.items(), accuracies, strict=True):
-        own, simulated = epsilon_text(proven), epsilon_text(epsilon)
-        say(f"{name:12}  {accuracy:8.3f}  {own:>8}   {other:19.3f}  {simulated:>8}")
+    rows = [
+        (name, f"{accuracy:.3f}", epsilon_text(proven), f"{other:.3f}", epsilon_text(epsilon))
+        for (name, (accuracy, proven)), other in zip(figures.items(), accuracies, strict=True)
+    ]
     noise = "noise differs from run to run" if seed is None else "seeded noise, the same in both: no privacy"
-    say(f"(δ = 0.0001, add-remove, unit: {UNIT}; observer: who sees all messages; {noise})")
+    terms = f"(δ = 0.0001, add-remove, unit: {UNIT}; observer: who sees all messages; {noise})"
+    say(f"\n{Table(('site', 'accuracy', 'proven ε', 'simulator: accuracy', 'proven ε'), rows, [terms])}")
     return result
 
 
@@ -116,25 +118,18 @@ def prepare(
     """
     counts = _write_digits(folder, names)
     authority = Coordinator.init("demo", folder / "authority")
-    settings = {}  # what the operators change in site.toml
     for name, port, count in zip(names, _free_ports(len(names)), counts, strict=True):
         address, data = address_of(name, port), str(folder / f"{name}.csv")
         invite = authority.invite(name)
         request, _ = join(invite, listen=address, records=count, folder=folder / name, data=data, cap=8.5)
         authority.approve(name, request.read_bytes(), str(request))
-        settings[name] = {
-            f'listen = "{address}"': f'listen = "{address.rpartition(":")[0]}:{port}"',
-            '# test = "test.csv"': 'test = "../test.csv"',
-            "cap = 8.5": "public = true  # digits\ncap = 8.5" if for_science else "cap = 8.5",
-        }
+        settings = folder / name / "site.toml"
+        own = f'listen = "{address.rpartition(":")[0]}:{port}"\ntest = "../test.csv"\n'
+        own += "public = true  # digits\n" * for_science
+        settings.write_text(settings.read_text().replace(f'listen = "{address}"', own))
     roster = authority.roster_file
     for name in names:
-        site = folder / name / "site.toml"
-        text = site.read_text()
-        for old, new in settings[name].items():
-            text = text.replace(old, new)
-        site.write_text(text)
-        accept(site, roster.read_bytes(), str(roster), lambda changes: True)
+        accept(folder / name / "site.toml", roster.read_bytes(), str(roster), lambda changes: True)
     terms: dict[str, Any] = {"deadline": deadline, "tick": tick, "for_science": for_science}
     return pack(authority, recipe(len(names), rounds), {**_places(folder), **(changes or {})}, **terms)[1]
 

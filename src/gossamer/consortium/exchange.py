@@ -1,4 +1,4 @@
-"""The exchange of one site: what an algorithm's `mix` calls. It waits for nobody longer than one deadline.
+"""The exchange of one site: what an algorithm's `mix` calls. It waits for no site longer than one deadline.
 
 An exchange goes: what the algorithm has is split, the whole state is forced to disk, parcels leave at the next tick,
 those of the neighbours are waited for until the deadline, and what has come is added. A neighbour that missed a
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from gossamer.errors import UserError
 from gossamer.topology.schedule import Topology
 
 WINDOW = 2  # parcels of a link that may be undecided
+_Settled = Callable[[str], bool]
 PAUSE = -1  # the place in a round, before its first exchange, where an epoch changes
 
 
@@ -54,7 +55,7 @@ class AloneError(Exception):
 class LeftBehindError(Exception):
     """The others are more than `late` rounds ahead: continue with their round, from the state this site has.
 
-    The rounds between are skipped: their draws would move a model that nobody mixes with, and are not paid for.
+    The rounds between are skipped: their draws would move a model that no site mixes with, and are not paid for.
     """
 
     def __init__(self, round: int, by: Sequence[str], state: Any):
@@ -107,7 +108,10 @@ class PeerExchange:
             self.mass = Mass(self.name, incarnation, late=self.pace.late, start=self.start)
             self._begun = _Begun(self.start, self.initial, 0, 0)
         else:
-            self._check_journal(meta)
+            if (meta["name"], meta["study"]) != (self.name, self.study):
+                raise UserError(f"the journal is of {meta['name']}, perhaps in another study.")
+            if meta["epoch"] != self.epoch.number:
+                raise UserError(f"the journal is in epoch {meta['epoch']}; use the roster of that epoch.")
             self.mass = Mass.restore(meta, tensors, late=self.pace.late)
             fields = {key: tensors[f"state.{key}"] for key in self.initial._fields}
             self._begun = _Begun(meta["round"], type(self.initial)(**fields), meta["uses"], meta["ran"])
@@ -116,12 +120,6 @@ class PeerExchange:
             self._sent = {to: (number, share) for to, (number, share) in meta["sent"].items()}
         self._at, self._next, self._before, self.rounds_run = self._begun  # rounds skipped are not counted
         self._enter(self.epoch)
-
-    def _check_journal(self, meta: Mapping[str, Any]) -> None:
-        if meta["name"] != self.name or meta["study"] != self.study:
-            raise UserError(f"the journal is of {meta['name']}, perhaps in another study.")
-        if meta["epoch"] != self.epoch.number:
-            raise UserError(f"the journal is in epoch {meta['epoch']}; use the roster of that epoch.")
 
     def _enter(self, epoch: Epoch) -> None:
         self.epoch = epoch
@@ -212,7 +210,7 @@ class PeerExchange:
 
     def __call__(self, t: int, *tensors: Tensor) -> Any:
         place, self._call = Place(self._at, self._call), self._call + 1
-        if place < self.mass.place:  # done before the crash: whatever follows from it is in the journal
+        if place < self.mass.place:  # done before the crash: its results are in the journal
             return tensors[0] if len(tensors) == 1 else tensors
         channel, (into, out) = channel_of(self.algorithm, place.round, place.call), self._edges(t)
         again = place == self.mass.place
@@ -286,9 +284,8 @@ class PeerExchange:
         into = {sites[j]: float(v) for j, v in zip(row.col, row.data, strict=True) if j != own}
         out = {sites[i]: float(v) for i, v in zip(column.row, column.data, strict=True) if i != own}
         if self.rule.pairs and into != out:
-            raise UserError(
-                f"topology.kind {self.epoch.topology.kind} has one-way edges; use an undirected graph."
-            )
+            kind = self.epoch.topology.kind
+            raise UserError(f"topology.kind = {kind!r} has one-way edges; use an undirected graph.")
         return into, out
 
     def _has_come(self, site: str, place: Place) -> bool:
@@ -334,10 +331,7 @@ class PeerExchange:
             contacts[site].offers = {at: offer for at, offer in contacts[site].offers.items() if at > place}
 
     def _wait(
-        self,
-        sites: Mapping[str, float],
-        settled: Callable[[str], bool],
-        repeat: Callable[[], None] = lambda: None,
+        self, sites: Iterable[str], settled: _Settled, repeat: Callable[[], None] = lambda: None
     ) -> None:
         contacts, now, quarter = self.contacts, self.clock(), self.pace.deadline / 4
         end, remind = now + self.pace.deadline, now + quarter
@@ -416,9 +410,7 @@ class PeerExchange:
         def done() -> bool:
             links = self.mass.outbound.items()
             out = any(link.parcels for site, link in links if not contacts.is_away(site))
-            return not out and all(
-                contacts[site].drained or contacts.is_away(site) for site in contacts.others
-            )
+            return not out and all(contacts[one].drained or contacts.is_away(one) for one in contacts.others)
 
         def tell(every: float) -> None:
             news = self.mass.has_unwritten
@@ -442,9 +434,7 @@ class PeerExchange:
         while self.contacts.answer is None:
             if self.clock() >= deadline:
                 near = ", ".join(self._neighbours)
-                raise UserError(
-                    f"{self.name} asked {near} for the model and got no answer; start again when one of them is up."
-                )
+                raise UserError(f"{near} did not send {self.name} a model; start again when one is up.")
             self._look()
             # Often while no neighbour is in this epoch, at once when one is; but not twice in a hurry.
             there = {site for site in self._neighbours if self.contacts[site].heard is not None}

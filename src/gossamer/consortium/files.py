@@ -35,9 +35,8 @@ MAX_RECORDS = 10**12
 NONE = "none"  # the address of a site that only dials out
 # A name is a folder, a host name in a certificate and a word in a message: these characters suit all three.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
-_HOST = re.compile(
-    r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
-)
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _SIGNATURE = re.compile(rb"signature ((?:[0-9a-f]{2})+)\n")
 
 # Fields
@@ -99,14 +98,10 @@ def _valid(check: Callable[[str], object], rule: str) -> AfterValidator:
 
 
 _ADDRESS = "host:port, for example mercy.example.org:7443"
-Name = Annotated[
-    str,
-    _valid(_NAME.fullmatch, "at most 40 small letters, digits and hyphens between them, as mercy-hospital"),
-]
+Name = Annotated[str, _valid(_NAME.fullmatch, "at most 40 small letters, digits and hyphens between them")]
 Address = Annotated[str, _valid(is_address, _ADDRESS)]
-Listen = Annotated[
-    str, _valid(lambda text: text == NONE or is_address(text), f"{_ADDRESS}, or {NONE} to dial out only")
-]
+_OR_NONE = f"{_ADDRESS}, or {NONE} to dial out only"
+Listen = Annotated[str, _valid(lambda text: text == NONE or is_address(text), _OR_NONE)]
 Stamp = Annotated[str, _valid(read_stamp, "a date such as 2026-03-09T10:20:30Z")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Records = Annotated[int, Field(ge=1, le=MAX_RECORDS)]

@@ -97,28 +97,28 @@ def unpack(raw: bytes, *, sender: str, receiver: str, study: str, largest: int =
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, first["loc"]))[:80] or "its header"
         raise RefusedError(f"{field}: {first['msg']}") from None
-    except Exception as error:  # of whatever decoder got bytes that somebody made up
+    except Exception as error:  # of a decoder that got invalid bytes
         raise RefusedError(f"it cannot be decoded ({type(error).__name__})") from None
     content = tuple(tensors.get(str(i), torch.empty(0, 0)) for i in range(len(tensors)))
-    carries = frame.kind in _CARRIES
+    fits = 0 < len(content) <= MAX_TENSORS if frame.kind in _CARRIES else not content
+    numbered = frame.oldest <= frame.sequence < frame.following
     reasons = {
         "it belongs to another study": frame.study != study,
         "it was made by or for another site": (frame.sender, frame.receiver) != (sender, receiver),
-        f"{len(content)} tensors do not fit its kind": not (
-            0 < len(content) <= MAX_TENSORS if carries else not content
-        ),
-        "its tensors are not flat float32 or float64": any(
-            t.ndim != 1 or t.dtype not in (torch.float32, torch.float64) for t in content
-        ),
+        f"{len(content)} tensors do not fit its kind": not fits,
+        "its tensors are not flat float32 or float64": not all(map(_is_flat, content)),
         "its counters make no sense": frame.oldest > frame.following,
         "its parcel is from the future": frame.made > frame.place,
-        "its number is not one of its sender's": frame.kind == "share"
-        and not frame.oldest <= frame.sequence < frame.following,
+        "its number is not one of its sender's": frame.kind == "share" and not numbered,
     }
     for reason, applies in reasons.items():
         if applies:
             raise RefusedError(reason)
     return frame.model_copy(update={"content": content})
+
+
+def _is_flat(tensor: Tensor) -> bool:
+    return tensor.ndim == 1 and tensor.dtype in (torch.float32, torch.float64)
 
 
 def largest_frame(width: int) -> int:

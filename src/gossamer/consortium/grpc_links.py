@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import math
 import random
+import re
 import struct
 import threading
 import time
@@ -27,23 +28,14 @@ import grpc
 from cryptography import x509
 
 from gossamer.consortium.authority import fingerprint
-from gossamer.consortium.links import (
-    LOG,
-    MAX_MESSAGE,
-    Arrival,
-    Links,
-    LogLimit,
-    event_loop,
-    printable,
-    run,
-)  # fmt: skip
+from gossamer.consortium.links import LOG, MAX_MESSAGE, Arrival, Links, LogLimit, event_loop, printable, run
 from gossamer.consortium.roster import Member
 from gossamer.errors import UserError
 
 SMALL = 1 << 16  # bytes: acknowledgements and the like, which must not push out a model
 MAX_WAITING, MAX_WAITING_SMALL = 2, 32  # messages per link and direction
 MAX_CONNECTIONS = 256  # of a listener, strangers' included
-_SERVICE, _METHOD, _VERSION = "gossamer.peers.v2.Peer", "Link", "gossamer-version"
+_SERVICE, _METHOD, _ACCEPTED = "gossamer.peers.v3.Peer", "Link", "gossamer-accepted"
 _NUMBER = struct.Struct("<Q")
 _PING = 5000  # milliseconds between two pings
 
@@ -227,7 +219,6 @@ class _Link:
         self.free.set()
         self.lost = -math.inf  # when the last one ended
         self.dialling: asyncio.Task[None] | None = None
-        self.version = ""  # of the other site when it was last connected
         self._first = min(own_name, member.name)
 
     def connects_to(self, member: Member) -> bool:
@@ -278,14 +269,10 @@ class GrpcLinks(Links):
         listen: str | None = None,
         largest: int = MAX_MESSAGE,
         timeouts: Timeouts | None = None,
-        version: str = "",
     ):
-        """`members`: of the roster, with this site; `listen`: host:port (port 0: any), or None; `version`: of gossamer.
-
-        Other sites are told the version, and one that runs another is named in the log.
-        """
+        """`members`: of the roster, with this site; `listen`: host:port (port 0: any), or None."""
         self._me, self._listen, self._largest = identity, listen, largest
-        self._timeouts, self._version = timeouts or Timeouts(), version
+        self._timeouts = timeouts or Timeouts()
         self._links: dict[str, _Link] = {}  # replaced, never changed: other threads read it
         self._by_fingerprint: dict[str, str] = {}
         self._inbox, self._log = Inbox(), LogLimit()
@@ -306,9 +293,6 @@ class GrpcLinks(Links):
     def states(self) -> dict[str, str]:
         return {name: link.state() for name, link in self._links.items()}
 
-    def versions(self) -> dict[str, str]:
-        return {name: link.version for name, link in self._links.items() if link.version}
-
     def update(self, members: Iterable[Member]) -> None:
         """Apply a new roster. A site that is not in it, or has another certificate, is cut off before this returns."""
         run(self._update(_split_members(self._me, members)[1]), seconds=30)
@@ -324,19 +308,15 @@ class GrpcLinks(Links):
                 await self._answer(context)
 
             handler = grpc.stream_stream_rpc_method_handler(link)
-            self._server.add_generic_rpc_handlers(
-                (grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),)
-            )
-            credentials = grpc.ssl_server_credentials(
-                [(self._me.key, self._me.certificate)], self._me.authority, require_client_auth=True
-            )
+            service = grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
+            self._server.add_generic_rpc_handlers((service,))
+            pair = self._me.key, self._me.certificate
+            credentials = grpc.ssl_server_credentials([pair], self._me.authority, require_client_auth=True)
             try:
                 self.port = self._server.add_secure_port(self._listen, credentials)
             except RuntimeError:
                 await self._server.stop(None)
-                raise UserError(
-                    f"listen = {self._listen!r} cannot be used: it is taken, or not here."
-                ) from None
+                raise UserError(f"listen = {self._listen!r} cannot be used: taken, or not here.") from None
             await self._server.start()
         await self._update(members)
 
@@ -381,8 +361,7 @@ class GrpcLinks(Links):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
         assert link is not None
         try:
-            await context.send_initial_metadata(((_VERSION, self._version),))
-            self._compare_version(link, dict(context.invocation_metadata()).get(_VERSION, ""))
+            await context.send_initial_metadata(((_ACCEPTED, "yes"),))
             await self._serve(link, context, dialler=link.member.name)
         except Exception as error:  # the dialler is gone; gRPC would write a traceback
             LOG.debug("a stream ended: %s", _describe(error))
@@ -402,7 +381,7 @@ class GrpcLinks(Links):
                 reason = await self._connect(link, address)
             except TimeoutError:
                 reason = f"no answer within {self._timeouts.handshake:g} s"
-            except Exception as error:  # whatever gRPC raises, the next attempt follows
+            except Exception as error:  # gRPC raises many; the next attempt follows
                 reason = _describe(error)
             pause = 0.1 if link.lost >= began else min(max(2 * pause, 0.1), self._timeouts.redial)
             if reason != last:
@@ -415,22 +394,15 @@ class GrpcLinks(Links):
         credentials = grpc.ssl_channel_credentials(trusted, self._me.key, self._me.certificate)
         options = dialler_options(self._timeouts, self._largest, link.member.name)
         async with grpc.aio.secure_channel(f"dns:///{address}", credentials, options=options) as channel:
-            call = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")(metadata=((_VERSION, self._version),))
+            call = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")()
             try:
                 async with asyncio.timeout(self._timeouts.handshake):
                     metadata = dict(await call.initial_metadata() or ())
-                    if _VERSION not in metadata:  # the listener refused
+                    if _ACCEPTED not in metadata:  # the listener refused
                         return _meaning(await call.code(), await call.details())
-                self._compare_version(link, metadata[_VERSION])
                 return await self._serve(link, call, dialler=self._me.name)
             finally:
                 call.cancel()
-
-    def _compare_version(self, link: _Link, version: Any) -> None:
-        link.version = printable(str(version), 40) or "(version not stated)"
-        if self._version and link.version != self._version:
-            both = f"{link.version} and this site {self._version}"
-            self._log.warn(f"{link.member.name!r} runs gossamer {both}: run the same version at all sites.")
 
     async def _serve(self, link: _Link, stream: Any, dialler: str) -> str:
         """Use a connection until it ends; return why it ended."""
@@ -492,21 +464,18 @@ def _split_members(identity: Identity, members: Iterable[Member]) -> tuple[Membe
 
 
 # What gRPC reports where a connection fails, and what that means here.
-_MEANINGS = (
-    ("Hostname Verification Check failed", "its certificate has another name"),
-    ("certificate has expired", "its certificate has expired"),
-    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not the one in the roster"),
-    ("INVALID_SIGNATURE", "its certificate is not the one in the roster"),
-    ("BAD_SIGNATURE", "its certificate is not the one in the roster"),
-    ("Connection refused", "nobody listens there"),
-    ("DNS resolution failed", "its address is not known"),
-    ("Domain name not found", "its address is not known"),
-)
+_MEANINGS = {
+    "Hostname Verification Check failed": "its certificate has another name",
+    "certificate has expired": "its certificate has expired",
+    "CERTIFICATE_VERIFY_FAILED|INVALID_SIGNATURE|BAD_SIGNATURE": "its certificate is not the one in the roster",
+    "Connection refused": "nobody listens there",
+    "DNS resolution failed|Domain name not found": "its address is not known",
+}
 
 
 def _meaning(code: grpc.StatusCode, details: str | None) -> str:
     text = details or code.name
-    return next((meaning for sign, meaning in _MEANINGS if sign in text), printable(text).rstrip("."))
+    return next((m for signs, m in _MEANINGS.items() if re.search(signs, text)), printable(text).rstrip("."))
 
 
 def _describe(error: BaseException) -> str:

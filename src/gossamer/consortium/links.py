@@ -28,7 +28,7 @@ class Arrival(NamedTuple):
 class Links:
     """One site's links to the others. A message may be lost, arrive twice, late or in another order, but intact.
 
-    This base class reaches nobody: it serves a site that was revoked.
+    This base class reaches no site: it serves one that was revoked.
     """
 
     def send(self, to: str, message: bytes, deadline: float) -> None:
@@ -44,10 +44,6 @@ class Links:
 
     def states(self) -> dict[str, str]:
         """Return "up", "suspect" or "down" for every other site of the roster; a missing site has no link."""
-        return {}
-
-    def versions(self) -> dict[str, str]:
-        """Return the gossamer version of every site that has been connected."""
         return {}
 
     def update(self, members: Iterable[Member]) -> None:

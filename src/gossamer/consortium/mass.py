@@ -4,9 +4,9 @@ Whatever a site sends is taken out of what it keeps, x ← x − parcel, and sta
 decision is known: taken, or returned because it came too late, and then it is added back. A receiver decides once about
 every parcel, by its number, and remembers the decision until the sender has forgotten the parcel. So
 
-    Σ over sites of (kept + parcels taken but not yet added) + parcels in an outbox about which nobody has decided
+    Σ over sites of (kept + parcels taken but not yet added) + parcels in an outbox that are undecided
 
-never changes, whatever is lost, repeated or reordered on the way. A crash takes a site back to its last `snapshot`;
+never changes, even if messages are lost, repeated or reordered. A crash takes a site back to its last `snapshot`;
 for that to be safe, others may learn of a decision or a settled parcel only once a snapshot with it is on disk:
 `durable_view` is what they may learn.
 """
@@ -244,19 +244,16 @@ class Mass:
         mass.like = tuple(tensors[f"kept.{i}"] for i in range(kept))
         mass._kept = tuple(tensor.double() for tensor in mass.like)
         mass.outbound = {to: Outbound(following) for to, following in meta["following"].items()}
-        mass.inbound = {
-            by: Inbound(incarnation, oldest, set(taken), set(returned))
-            for by, (incarnation, oldest, taken, returned) in meta["inbound"].items()
-        }
-        for i, (inside, sender, to, incarnation, sequence, made, channel, count) in enumerate(
-            meta["parcels"]
-        ):
+        for by, (incarnation, oldest, taken, returned) in meta["inbound"].items():
+            mass.inbound[by] = Inbound(incarnation, oldest, set(taken), set(returned))
+        for i, (inside, *header, count) in enumerate(meta["parcels"]):
             content = tuple(tensors[f"parcel.{i}.{k}"] for k in range(count))
-            parcel = Parcel(sender, to, incarnation, sequence, Place(*made), channel, content)
+            parcel = Parcel._make([*header, content])
+            parcel = parcel._replace(made=Place(*parcel.made))
             if inside:
                 mass.inbox.append(parcel)
             else:
-                mass.outbound[to].parcels[sequence] = parcel
+                mass.outbound[parcel.receiver].parcels[parcel.sequence] = parcel
         mass.mark_written()
         return mass
 

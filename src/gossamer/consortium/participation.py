@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Self
 
 import gossamer
 from gossamer.config.schema import RunConfig
@@ -39,9 +40,7 @@ class Participation:
     warnings: tuple[str, ...]
 
     @classmethod
-    def open(
-        cls, study_file: Path, site_file: Path, folder: Path, at: datetime | None = None
-    ) -> Participation:
+    def open(cls, study_file: Path, site_file: Path, folder: Path, at: datetime | None = None) -> Self:
         """`folder`: where this site keeps what belongs to the study; a link to its records is put there."""
         site = Site.read(site_file)
         warnings = site.check(at or now())
@@ -52,10 +51,8 @@ class Participation:
         if first is None:
             raise UserError(f"{site.name} is not in the study {study.name} of {', '.join(study.sites)}.")
         if study.gossamer != gossamer.__version__:
-            warnings.append(
-                f"{study.where} was packed by gossamer {study.gossamer!r}, and this site runs "
-                f"{gossamer.__version__}: run the same version at all sites."
-            )
+            versions = f"{study.gossamer!r}, and this site runs {gossamer.__version__}"
+            warnings.append(f"{study.where} was packed by gossamer {versions}: run the same at all sites.")
         sites = study.nodes_for(site.name)
         config = study.config_at(site, folder, roster.site(site.name).records)
         return cls(site, study, roster, config, first, sites, tuple(warnings))
@@ -94,7 +91,7 @@ class Participation:
         identity = Identity(site.name, roster.authority.encode(), certificate, site.file(KEY).read_bytes())
         members = self.study.members(roster).values()
         largest = largest_frame(self.study.model.parameters)
-        return GrpcLinks(identity, members, site.listener, largest, version=gossamer.__version__)
+        return GrpcLinks(identity, members, site.listener, largest)
 
     def check(self) -> list[str]:
         """Check all that needs no connection, and describe it; draws nothing and spends nothing."""
@@ -119,7 +116,7 @@ class Participation:
         ]
         if len(parts.test[0]):
             lines.append(f"test rows: {len(parts.test[0]):,}, as packed")
-        for one in prospects([(plan, 1)], None, self.nodes):
+        for one in prospects([(plan, 1)], None, self.nodes, self.site.file(".")):
             one.refuse_above_cap()
             named = f" {one.name!r}" if one.name else ""
             cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"
@@ -132,18 +129,13 @@ class Participation:
         return lines
 
     def try_links(self, seconds: float, open_links: Callable[[], Links] | None = None) -> dict[str, str]:
-        """Return each other site's link state once all are up or the time is over, and its version if another."""
+        """Return each other site's link state once all are up or the time is over."""
         links = (open_links or self.open_links)()
         try:
             end = time.monotonic() + seconds
             while time.monotonic() < end and any(state != "up" for state in links.states().values()):
                 time.sleep(0.05)
-            here, versions = gossamer.__version__, links.versions()
-            return {
-                name: state
-                + (f", gossamer {versions[name]} (here {here})" if versions.get(name, here) != here else "")
-                for name, state in links.states().items()
-            }
+            return links.states()
         finally:
             links.close()
 
@@ -154,10 +146,9 @@ def epoch_with_graph(plan: Plan, number: int, sites: tuple[str, ...]) -> Epoch:
     try:
         graph = config.topology.build(nodes=len(sites), weights=plan.algorithm.weights, seed=config.seed)
     except UserError as error:
-        raise UserError(
-            f"from round {number} on the study has {len(sites)} sites ({', '.join(sites)}), and its recipe has no "
-            f"graph for them: {str(error).rstrip('.')}; let others join or leave, or pack it again."
-        ) from None
+        what = f"from round {number} on the recipe has no graph for the sites {', '.join(sites)}"
+        remedy = "let others join or leave, or pack the study again"
+        raise UserError(f"{what}: {str(error).rstrip('.')}; {remedy}.") from None
     return Epoch(number, sites, graph)
 
 
@@ -190,7 +181,7 @@ class RosterFollower:
                 self._read()
             except UserError as error:
                 self._failed = error
-                self._links.close()  # a site that lost its right to a link has none, whatever else is wrong
+                self._links.close()  # a site that lost its right to a link has none, also after an error
 
     def _read(self) -> None:
         try:

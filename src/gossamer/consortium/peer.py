@@ -32,26 +32,19 @@ from gossamer.consortium.participation import Participation, RosterFollower, epo
 from gossamer.consortium.roster import Span
 from gossamer.errors import UserError
 from gossamer.results.headline import headline, title
+from gossamer.results.rundir import OF_SITE, write_atomically
 from gossamer.runtime.group import Alone
 from gossamer.runtime.loop import run as run_loop
 from gossamer.training.assemble import Parts, assemble
+from gossamer.training.budget import places, refuse_unlisted
 from gossamer.training.evaluate import Evaluation
 from gossamer.training.plan import Plan
-from gossamer.training.run import Run
+from gossamer.training.run import Outcome, Run
 
-JOURNAL, RUN, LINKS_FILE = "journal", "run", "links.json"
+JOURNAL, LINKS_FILE = "journal", "links.json"
 PLANNED = "the study's plan"  # the source of figures about other sites
 _REMEDY = "its state is on disk: start it again when others are up, or let `gossamer peer leave` certify what was spent"
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A site's certificate, the figures of its own model on the study's public rows, and its run directory."""
-
-    certificate: dict[str, Any]
-    figures: dict[str, Any]
-    directory: Path
 
 
 def take_part(
@@ -70,29 +63,29 @@ def take_part(
     can be handed over and certify.
     """
     name = participation.name
-    if (out / RUN / "certificate.json").exists():
-        raise UserError(f"{out / RUN} holds the certificate of {name}: its part is done.")
+    if (out / OF_SITE / "certificate.json").exists():
+        raise UserError(f"{out / OF_SITE} holds the certificate of {name}: its part is done.")
     open_links = open_links or participation.open_links
     if participation.revoked:
         say(f"{name} was revoked: no link is opened, and what was spent is certified")
         leaving, open_links = True, Links
-    parts = assemble(participation.plan(), nodes=participation.nodes)
+    plan = participation.plan()
+    if not leaving:
+        refuse_unlisted(places(plan.asked, None, participation.nodes), None, out.parent)
+    parts = assemble(plan, nodes=participation.nodes)
     with ExitStack() as stack:
         storage = FileStorage(out / JOURNAL)  # a second process is refused here
         stack.callback(storage.close)
         journal = Journal(storage)
         group = OneSite(name, participation.node, len(participation.sites))
-        run = _begin_or_resume(parts, group, out / RUN, journal, leaving, participation.first[0])
+        run = _begin_or_resume(parts, group, out / OF_SITE, journal, leaving, participation.first[0])
         stack.enter_context(closing(run))
         links = open_links()
         stack.callback(links.close)
         roster = RosterFollower(participation, links, say)
         peer = _Peer(participation, run, journal, links, roster, wait, clock, say)
         with repeated(roster.update):
-            if leaving:
-                peer.meet_once()
-            else:
-                peer.train()
+            peer.train(leaving=leaving)
         return peer.certify()
 
 
@@ -118,10 +111,8 @@ def _begin_or_resume(
         contents, paid = journal.contents, sum(run.book.counts().values())
         # One draw may be in the ledger and not yet in the journal: nothing has been sent by then.
         if contents.meta is None and not contents.released and paid > 1 and not leaving:
-            raise UserError(
-                f"{folder.parent / JOURNAL} is empty, and {paid} draws were paid for: beginning again would bring mass "
-                "that others hold; restore it, or let `gossamer peer leave` certify what was spent."
-            )
+            what = f"{folder.parent / JOURNAL} is empty, and {paid} draws were paid for"
+            raise UserError(f"{what}; restore it, or let `gossamer peer leave` certify what was spent.")
         run.done = first if contents.meta is None else contents.meta["round"]
         run.reader.draws = skipped
         if contents.released:
@@ -131,7 +122,7 @@ def _begin_or_resume(
 
 
 class OneSite(Alone):
-    """A `Group` of one node without a barrier: what other nodes would report is None, and the plan stands in for it."""
+    """A `Group` of one node without a barrier: what other nodes would report is None, and the plan is used instead."""
 
     spread = True
 
@@ -185,7 +176,6 @@ class _Peer:
         self._exchange = self._exchange_in(span, span[0])
         self._first, self._state, self._grad.uses = self._exchange.resume()
         self._evaluate = Evaluation(self.run, Alone(1))
-        self._figures: dict[str, Any] = self.run.directory.last_metrics()
 
     def _exchange_in(self, span: Span, start: int) -> PeerExchange:
         """Make the exchange as the journal left it, or from round `start` on."""
@@ -212,13 +202,12 @@ class _Peer:
         records = [roster.site(name).records for name in span[1]]
         return gradient_scale(self._plan, self.participation.node, records)
 
-    def meet_once(self) -> None:
-        """Before leaving: greet the others, so that what is under way can be settled."""
-        if not self.participation.revoked:
-            self._exchange.meet(self.clock() + self._study.terms.deadline)
-
-    def train(self) -> None:
-        """Run the remaining rounds."""
+    def train(self, *, leaving: bool) -> None:
+        """Run the remaining rounds; or greet the others before leaving, so that what is under way can be settled."""
+        if leaving:
+            if not self.participation.revoked:
+                self._exchange.meet(self.clock() + self._study.terms.deadline)
+            return
         folder = self.run.directory.path
         with repeated(lambda: write_links(folder, self._name, self._exchange.contacts.states())):
             self._state = self._train()
@@ -269,10 +258,9 @@ class _Peer:
                 )  # fmt: skip
             except LeftBehindError as left:
                 if len(left.by) == 1 and left.round >= self._rounds - self._study.terms.late:
-                    raise UserError(
-                        f"{left} of {self._rounds}, which no other site confirms, and {self._name} in round "
-                        f"{self._exchange.place.round}; {_REMEDY}."
-                    ) from None
+                    here = f"{self._name} is in round {self._exchange.place.round}"
+                    what = f"{left} of {self._rounds}, which no other site confirms; {here}"
+                    raise UserError(f"{what}; {_REMEDY}.") from None
                 self._first, self._state = left.round, left.state
                 self.say(f"{left}: rounds before it are skipped and not paid")
             except _EpochDueError as change:
@@ -339,17 +327,17 @@ class _Peer:
         row = self._evaluate(t + 1, state)
         if row is None:
             return
-        self._figures = {
+        figures = {
             **own_figures(row),
             "links": self._exchange.contacts.states(),
             "bytes_sent": self._exchange.contacts.bytes_sent,
             "seconds": self.run.elapsed,
         }
-        self.run.directory.append_metrics(self._figures)
-        self.say(progress_line(self._figures, self._rounds))
+        self.run.directory.append_metrics(figures)
+        self.say(progress_line(figures, self._rounds))
 
     def certify(self) -> Outcome:
-        """Settle what is still under way, then certify: this site is done, whatever the others do."""
+        """Settle what is still under way, then certify: this site is done, also if others are not."""
         self._exchange.finish()
         run, node = self.run, self.participation.node
         run.state = self._state
@@ -360,18 +348,15 @@ class _Peer:
                 ledger_head=run.book.heads()[node], events=run.book.counts()[node], at=now(),
             )  # fmt: skip
 
-        ended = run.finish(rounds=self._exchange.rounds_run, average=False, sign=sign)
-        return Outcome(ended.certificate, self._figures, ended.directory)
+        return run.finish(rounds=self._exchange.rounds_run, average=False, sign=sign)
 
 
 def write_links(folder: Path, site: str, states: Mapping[str, str]) -> None:
     """Keep links.json up to date for the live page. A full disk stops nothing else."""
-    path, fresh = folder / LINKS_FILE, folder / f"{LINKS_FILE}.new"
-    text = json.dumps({"site": site, "links": dict(states)}) + "\n"
+    path, text = folder / LINKS_FILE, json.dumps({"site": site, "links": dict(states)}) + "\n"
     with suppress(OSError):
         if not path.exists() or path.read_text() != text:
-            fresh.write_text(text)
-            fresh.replace(path)  # all or nothing: the page may be reading
+            write_atomically(path, text.encode())  # the page may be reading
 
 
 def gradient_scale(plan: Plan, node: int, records: Sequence[int]) -> float:

@@ -170,10 +170,10 @@ class Roster(Strict):
                 spans.append((t, names))
         return spans
 
-    def warnings(self, now: datetime) -> list[str]:
+    def warnings(self, now: datetime | None = None) -> list[str]:
         """Certificates that end within 14 days, or have ended."""
-        warnings = [pki.expiry_warning(site.name, site.parsed, now) for site in self.sites if not site.left]
-        return [sentence for sentence in warnings if sentence]
+        at, present = now or files.now(), [site for site in self.sites if not site.left]
+        return [text for site in present if (text := pki.expiry_warning(site.name, site.parsed, at))]
 
 
 def sign_roster(
@@ -205,10 +205,9 @@ def check_successor(present: Roster, offered: Roster) -> bool:
     if offered.version < present.version:
         raise UserError(f"roster {offered.version} is older than roster {present.version}, the accepted one.")
     if offered.version == present.version or offered.history[present.version - 1] != present.digest:
-        raise UserError(
-            f"roster {offered.version} does not follow from roster {present.version} that is accepted: there are two "
-            "of one version, so the authority's folder was copied or its key stolen; ask its operator by telephone."
-        )
+        what = f"roster {offered.version} does not follow from roster {present.version}, the accepted one"
+        why = "there are two of one version, so the authority's folder was copied or its key stolen"
+        raise UserError(f"{what}: {why}; ask its operator by telephone.")
     return True
 
 

@@ -89,13 +89,8 @@ class Sums(Rule):
         return state._replace(y=torch.zeros_like(state.y))
 
 
-_RULES: dict[type[Any], Rule] = {
-    PushSum: Shares(),
-    DSGD: Rule(),
-    DSGT: TrackedAverages(),
-    DiNNO: Sums(),
-    KM: Rule(),
-}
+_RULES: dict[type[Any], Rule] = {PushSum: Shares(), DSGT: TrackedAverages(), DiNNO: Sums()}
+_RULES |= dict.fromkeys((DSGD, KM), Rule())
 _WRAPPERS = (Momentum, Mixes, TailAverage)
 _PUSH_SUM_WRAPPERS = (FinalGossip, Centre)  # agree by push-sum themselves
 
@@ -103,7 +98,7 @@ _PUSH_SUM_WRAPPERS = (FinalGossip, Centre)  # agree by push-sum themselves
 def rule_of(algorithm: Algorithm) -> Rule:
     """Return the rule of an algorithm's exchanges, or refuse what is not known to survive lost messages.
 
-    The recipe's refusal (`refuse_for_peers`) names its key; this one holds for whatever a recipe was expanded into.
+    The recipe's refusal (`refuse_for_peers`) names its key; this one holds for what a recipe was expanded into.
     """
     wrappers, inner = [], algorithm
     while isinstance(inner, Wrapper):
@@ -111,9 +106,7 @@ def rule_of(algorithm: Algorithm) -> Rule:
         inner = inner.inner
     rule = _RULES.get(type(inner))
     if rule is None:
-        raise UserError(
-            f"algorithm.kind: {type(inner).__name__} cannot run among peers; use push-sum or dsgd."
-        )
+        raise UserError(f"algorithm.kind: {type(inner).__name__} cannot run among peers; use push-sum.")
     allowed = (*_WRAPPERS, *_PUSH_SUM_WRAPPERS) if rule.weighted else _WRAPPERS
     for wrapper in wrappers:
         if not isinstance(wrapper, allowed):

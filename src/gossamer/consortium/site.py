@@ -42,12 +42,8 @@ class Site(Strict):
     data: _Path = Field(description="the records: CSV, Parquet or npz, as the study says")
     test: _Path | None = Field(default=None, description="the study's public test rows, if it has some")
     cap: Epsilon = Field(description="most proven ε of all studies on these records together")
-    account: AccountName | None = Field(
-        default=None, description="the name of the account of the people whose records these are"
-    )
-    accounts: _Path | None = Field(
-        default=None, description="the folder of the accounts; one of the user's own if not set"
-    )
+    account: AccountName | None = Field(default=None, description="name of the account of its people")
+    accounts: _Path | None = Field(default=None, description="folder of the accounts, if not the user's own")
     public: bool = Field(default=False, description="are the records public? then no cap holds")
     listen: Listen = Field(default=NONE, description="host:port here, or none")
     _path: Path = PrivateAttr()
@@ -101,9 +97,7 @@ class Site(Strict):
         """Refuse a site that cannot take part, as far as its own files tell; return warnings."""
         entry = self.roster().site(self.name)
         if entry.public_key != self.key().public_key():
-            raise UserError(
-                f"{self.file(KEY)} is not the key that the roster has of {self.name}; restore it."
-            )
+            raise UserError(f"{self.file(KEY)} is not the key of {self.name} in the roster; restore it.")
         warning = pki.expiry_warning(self.name, entry.parsed, now)
         if warning is not None and pki.days_left(entry.parsed, now) < 0:
             raise UserError(warning)
@@ -128,7 +122,7 @@ def join(
     address = None if listen == NONE else listen
     folder = Path(invite.site) if folder is None else folder
     key, request = pki.make_site_key(), folder / f"{invite.site}.request"
-    content = pki.write_request(invite, key, address, records)
+    content = pki.write_request(invite, key, address=address, records=records)
     files.make_folder(folder)
     files.write(folder / KEY, private_pem(key), 0o600, new=True)
     files.write(folder / FILE, _site_toml(invite, address, data, cap).encode(), new=True)
@@ -175,10 +169,8 @@ def accept(
         if present is None and entry is None:
             raise UserError(f"{where} does not have {site.name} yet; ask for the next version.")
         if entry and entry.left is None and entry.public_key != site.key().public_key():
-            raise UserError(
-                f"{where} has another key of {site.name} than {site.file(KEY)}: somebody else answered the invite; "
-                "tell the consortium's operator at once."
-            )
+            what = f"{where} has another key of {site.name} than {site.file(KEY)}"
+            raise UserError(f"{what}: somebody else answered the invite; tell the operator at once.")
         if is_new and not agree(differences(present, offered)):
             remains = f"roster {present.version} remains" if present else "there is none yet"
             raise UserError(f"roster {offered.version} was not accepted; {remains}.")

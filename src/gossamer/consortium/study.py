@@ -139,12 +139,12 @@ class Study(Strict):
     def nodes_for(self, site: str) -> tuple[str, ...]:
         """Return the sites in the order of their nodes in one site's plan, ledger and certificate.
 
-        A site that joins is one more than the study has, whoever else joins, so later rosters change nothing in that.
+        A site that joins is one more than the study has, also if others join; later rosters do not change that.
         """
         return self.sites if site in self.sites else (*self.sites, site)
 
     def members(self, roster: Roster) -> dict[str, Member]:
-        """Return all to whom there may be a link: also those who leave or join later, but nobody who was revoked."""
+        """Return all sites that may have a link: also those that leave or join later, but none that was revoked."""
         return roster.members(since=self.roster.version)
 
     def epochs(self, roster: Roster) -> list[Span]:
@@ -164,14 +164,10 @@ class Study(Strict):
     def check_accepted(self, accepted: Roster) -> None:
         """Refuse unless the study's roster is the one that the site accepted, or an earlier version of it."""
         if self.roster.version > accepted.version:
-            raise UserError(
-                f"{self.where} is for roster {self.roster.version}; `gossamer pki accept` it first."
-            )
+            raise UserError(f"{self.where} is for roster {self.roster.version}; `pki accept` it first.")
         if [*accepted.history, accepted.digest][self.roster.version - 1] != self.roster.digest:
-            raise UserError(
-                f"{self.where} has another roster {self.roster.version} than the one that was accepted here: there are "
-                "two of one version; ask the consortium's operator by telephone."
-            )
+            what = f"{self.where} has another roster {self.roster.version} than was accepted here"
+            raise UserError(f"{what}: there are two of one version; ask the operator by telephone.")
 
     # At a site
 
@@ -201,10 +197,8 @@ class Study(Strict):
         config, count = self.config, len(self.sites) + 1
         for key in ("epsilon", "delta"):
             if isinstance(getattr(config.privacy, key), list):
-                raise UserError(
-                    f"privacy.{key} of the study {self.name} lists one value for each of its {count - 1} sites, and a "
-                    "site that joins has none; pack a study with one value for all."
-                )
+                what = f"privacy.{key} of the study {self.name} is a list, and a site that joins has no value"
+                raise UserError(f"{what}; pack a study with one value for all.")
         tables = config.model_dump(exclude_none=True)
         declared = [site.records for site in self.roster.members(0).values()]
         tables |= {"nodes": count, "data": {**tables["data"], "records": [*declared, records]}}
@@ -222,9 +216,7 @@ class Study(Strict):
             return None
         path = site.file(site.test or packed.file)
         if not path.is_file():
-            raise UserError(
-                f"{site.path}: test: the {packed.rows} public test rows in {packed.file} are needed."
-            )
+            raise UserError(f"{site.path}: test: the {packed.rows} public rows in {packed.file} are needed.")
         assert isinstance(data, OwnFile)
         rows = replace(data, test=str(path)).public_rows(None)
         if rows is None or rows_digest(rows) != packed.digest:
@@ -321,7 +313,7 @@ def _without_paths(config: RunConfig, data_dir: Path | None) -> tuple[RunConfig,
         partition=Even(),
         accounts=None,
         test=None if data.test is None else Path(data.test).name,
-        **known,  # every site reads the columns in this order, whatever its own file's is
+        **known,  # every site reads the columns in this order
     )
     privacy = config.privacy.model_copy(update={"account": None})
     changes = {"data": common, "privacy": privacy, "runtime": Runtime()}

@@ -386,21 +386,8 @@ class Part:
             random=self.random,
         )
 
-    def one(self, i: int, b: int) -> Part:
-        """Record b of node i."""
-        at = slice(i, i + 1), slice(b, b + 1)
-        return Part(
-            self.points[at[0]],
-            self.x[at],
-            self.y[at],
-            self.mask[at],
-            [numbers[at] for numbers in self.random],
-            RECORDS,
-            None if self.unit is None else self.unit[at[0]],
-        )
-
     def with_stand_ins(self) -> Part:
-        """A usable record in every place that has none: the node's own, or another's if it has none."""
+        """A usable record in every place that has none: the node's own, or another node's with that node's model."""
         usable, own = self.mask.any(1), torch.arange(len(self.mask), device=self.mask.device)
         node = torch.where(usable, own, usable.to(torch.int8).argmax())
         place = self.mask.to(torch.int8).argmax(1)[node]
@@ -410,24 +397,55 @@ class Part:
             return torch.where(there, values, values[node, place].unsqueeze(1))
 
         random = [filled(numbers) for numbers in self.random]  # a record may be usable with its own alone
-        return replace(self, x=filled(self.x), y=filled(self.y), random=random)
+        return replace(self, points=self.points[node], x=filled(self.x), y=filled(self.y), random=random)
 
     def without(self, units: Tensor) -> Part:
         """Mask these records (m, B), or all records of these persons (m, n)."""
         return replace(self, mask=self.mask & ~self.units.records_of(units))
 
     def failing(self, method: Method) -> Tensor:
-        """The records, or persons, that cannot be computed even by themselves."""
+        """The records, or persons, on which the method fails: found by halves, node by node."""
         failing = torch.zeros_like(self.mask)
-        for i, b in self.mask.nonzero().tolist():
-            one = self.one(i, b)
-            try:
-                one.put(method, torch.ones_like, torch.empty_like(one.points))
-            except NotFiniteError:
-                pass  # is found again, with the others
-            except Exception:
-                failing[i, b] = True
+        for i, usable in enumerate(self.mask):
+            left = [usable.nonzero().flatten()] if bool(usable.any()) else []
+            while left:
+                records = left.pop()
+                if not self._fails(method, i, records):
+                    continue
+                if len(records) == 1:
+                    failing[i, records] = True
+                else:
+                    left += records.tensor_split(2)
         return self.units.any_of(failing)
+
+    def _fails(self, method: Method, i: int, records: Tensor) -> bool:
+        """Does the method fail on these records of node i?
+
+        In a call of the same shape with nothing else in it: whether a matrix is singular, or a place just outside of a
+        table, may be a matter of the last bit, and so of the instructions.
+        """
+        place = records.new_full(self.mask.shape[1:], int(records[0])).index_copy_(0, records, records)
+
+        def alone(values: Tensor) -> Tensor:
+            return values[i, place].expand_as(values).contiguous()
+
+        points, unit = self.points[i].expand_as(self.points).contiguous(), self.unit
+        part = Part(
+            points,
+            alone(self.x),
+            alone(self.y),
+            torch.ones_like(self.mask),
+            [alone(numbers) for numbers in self.random],
+            self.units,
+            None if unit is None else unit[i].expand_as(unit),
+        )
+        try:
+            part.put(method, torch.ones_like, torch.empty_like(points))
+        except NotFiniteError:
+            return False  # is found again, with the others
+        except Exception:  # whatever an operation raises
+            return True
+        return False
 
 
 def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tensor:

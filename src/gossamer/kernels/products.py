@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 f32 = np.float32
 Matrix = NDArray[np.float32]
 Row = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 # Never that there is no infinity and no NaN: they must come through.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
 AS_WRITTEN = {
@@ -81,6 +82,31 @@ def _four_rows(a: Matrix, b: Matrix, out: Matrix) -> None:
             s00, s10, s20, s30 = s00 + a0[k] * u, s10 + a1[k] * u, s20 + a2[k] * u, s30 + a3[k] * u
         out[0, o], out[1, o], out[2, o], out[3, o] = s00, s10, s20, s30
         o += 1
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
+def dots_and_squares(rows: Doubles, points: Doubles, dots: Doubles, squares: Doubles) -> None:
+    """rows[i, b] · points[i] and ‖rows[i, b]‖², every row in the same order of additions."""
+    for i in range(rows.shape[0]):
+        point = points[i]
+        for b in range(rows.shape[1]):
+            row, dot, square = rows[i, b], 0.0, 0.0
+            for k in range(row.shape[0]):
+                dot += row[k] * point[k]
+                square += row[k] * row[k]
+            dots[i, b], squares[i, b] = dot, square
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=AS_WRITTEN, error_model="numpy")
+def added_up(weights: Doubles, rows: Doubles, out: Doubles) -> None:
+    """out[i] = Σ_b weights[i, b] · rows[i, b], one row after the other."""
+    out[:] = 0.0
+    for i in range(rows.shape[0]):
+        own = out[i]
+        for b in range(rows.shape[1]):
+            row, weight = rows[i, b], weights[i, b]
+            for k in range(row.shape[0]):
+                own[k] += weight * row[k]
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")

@@ -154,6 +154,7 @@ class PrivateGradient:
     `lots` are the public expected lot sizes L_i, `divisors` what the sums are divided by (L_i, unless nodes weigh
     differently); `allowance` is the number of draws each node's budget pays for; a node that has used it up returns
     zeros and writes no event. `written` are the rows that write events: all, but for audits, which train many copies.
+    `longest` is the largest expected lot of all nodes of the run, hosted here or not.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class PrivateGradient:
         divisors: Sequence[float] | None = None,
         diagnostics: bool = False,
         written: Sequence[int] | None = None,
+        longest: float | None = None,
     ):
         self._vector, self._records, self._sampler, self._clip = vector, records, sampler, clip
         self._noise, self._stream, self._book = noise, stream, book
@@ -183,9 +185,10 @@ class PrivateGradient:
         self._divisors = torch.tensor(list(divisors or lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         self._whole: tuple[Lot, Taken] | None = None
-        self._excess = excess(max(lots))
+        longest = max(lots) if longest is None else longest
+        self._excess = excess(longest)
         if hasattr(vector, "expect"):
-            vector.expect(max(lots), varies=sampler.varies)
+            vector.expect(longest, varies=sampler.varies)
         self._written = (
             np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)
         )

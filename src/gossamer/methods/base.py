@@ -154,6 +154,7 @@ class Method:
             adjacency=plan.privacy.adjacency,
             diagnostics=self.config.evaluation.diagnostics,
             written=written,
+            longest=max(node.lot for node in plan.privacy.nodes),
         )
 
     def exchange(self, run: Run) -> CountingExchange:

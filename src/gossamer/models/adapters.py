@@ -18,10 +18,44 @@ if TYPE_CHECKING:
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
-class Adapted(nn.Module):
+class _Around(nn.Module):
+    """A module in the place of a layer; what else is read of the layer, such as its sizes, is the layer's."""
+
+    base_layer: nn.Module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("base_layer"), name)
+
+
+class Half(_Around):
+    """A frozen Linear layer that is kept, and multiplied, in bfloat16; float32 goes in and comes out."""
+
+    base_layer: nn.Linear
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = layer.to(torch.bfloat16)
+
+    @property
+    def weight(self) -> Tensor:
+        return self.base_layer.weight.float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.base_layer(x.to(torch.bfloat16)).float()
+        return out
+
+    def merged(self) -> nn.Module:
+        """The layer in float32, with its values as they were rounded."""
+        return copy.deepcopy(self.base_layer).float()
+
+
+class Adapted(_Around):
     """base(x) + scale · B(A(x)) for a Linear layer or an Embedding, whose A is a table of `rank` columns."""
 
-    base_layer: nn.Linear | nn.Embedding
+    base_layer: nn.Linear | nn.Embedding | Half
     lora_A: nn.Linear | nn.Embedding  # noqa: N815
     lora_B: nn.Linear  # noqa: N815
 
@@ -37,13 +71,6 @@ class Adapted(nn.Module):
             self.lora_B = nn.Linear(rank, layer.out_features, bias=False)
             nn.init.zeros_(self.lora_B.weight)
 
-    def __getattr__(self, name: str) -> Any:
-        """What else a module reads of the layer, such as its bias or its sizes."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("base_layer"), name)
-
     @property
     def weight(self) -> Tensor:
         """What a layer without adapter would need to compute the same."""
@@ -58,7 +85,8 @@ class Adapted(nn.Module):
 
     def merged(self) -> nn.Module:
         """The plain layer that computes the same."""
-        layer = copy.deepcopy(self.base_layer)
+        base = self.base_layer
+        layer = base.merged() if isinstance(base, Half) else copy.deepcopy(base)
         layer.weight = nn.Parameter(self.weight.detach().clone(), requires_grad=False)
         return layer
 
@@ -66,10 +94,10 @@ class Adapted(nn.Module):
 class Attention(nn.Module):
     """torch's MultiheadAttention with its packed projections as layers of their own; the same arguments and results."""
 
-    q_proj: nn.Linear | Adapted
-    k_proj: nn.Linear | Adapted
-    v_proj: nn.Linear | Adapted
-    out_proj: nn.Linear | Adapted
+    q_proj: nn.Linear | Adapted | Half
+    k_proj: nn.Linear | Adapted | Half
+    v_proj: nn.Linear | Adapted | Half
+    out_proj: nn.Linear | Adapted | Half
     in_proj_bias = None  # so that torch's encoder layer calls this forward and reads no packed weights
     _qkv_same_embed_dim = False
 
@@ -164,7 +192,7 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 def merged(module: nn.Module) -> nn.Module:
     """A copy with plain layers in the place of adapted ones."""
     return _replaced(
-        module, lambda _, layer: layer.merged() if isinstance(layer, Adapted | Attention) else layer
+        module, lambda _, layer: layer.merged() if isinstance(layer, Adapted | Attention | Half) else layer
     )
 
 
@@ -242,4 +270,8 @@ def adapted(module: nn.Module, options: LoRA) -> nn.Module:
     module = _replaced(copy.deepcopy(module).requires_grad_(False), change)
     for name in whole:
         module.get_submodule(name).requires_grad_(True)
-    return module
+    return _replaced(module, _halved) if options.storage == "bfloat16" else module
+
+
+def _halved(_: str, layer: nn.Module) -> nn.Module:
+    return Half(layer) if isinstance(layer, nn.Linear) and not layer.weight.requires_grad else layer

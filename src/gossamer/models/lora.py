@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -34,6 +34,10 @@ class LoRA:
         "out_proj can be named; all Linear layers and attention projections that are not in train if not set",
     ] = None
     train: Annotated[Names, "layers that are trained whole, such as a new head"] = field(default_factory=list)
+    storage: Annotated[
+        Literal["float32", "bfloat16"],
+        "of frozen Linear layers, and the type they are multiplied in; norms, sums and what is trained are float32",
+    ] = "float32"
 
     def adapt(self, module: nn.Module, *, seed: int) -> nn.Module:
         """A copy of the module with adapters; everything but them and `train` is frozen."""
@@ -53,11 +57,13 @@ def lora(
     alpha: float | None = None,
     targets: list[str] | None = None,
     train: list[str] | None = None,
+    storage: str = "float32",
     seed: int = 0,
 ) -> nn.Module:
     """Return a copy of a module with low-rank adapters, all of it frozen but them and the layers in `train`.
 
-    rank, alpha, targets, train: the keys of the table [lora]; a name means every layer whose name it is, or ends with.
+    rank, alpha, targets, train, storage: the keys of the table [lora]; a name means every layer whose name it is, or
+        ends with.
     seed: of the values that A, or B of an embedding, starts with: the same at all ranks and in a resumed run.
 
     >>> from torch import nn
@@ -70,7 +76,7 @@ def lora(
     from gossamer.options.sentences import user_error
 
     check_is_module(module)
-    given = {"rank": rank, "alpha": alpha, "targets": targets, "train": train or []}
+    given = {"rank": rank, "alpha": alpha, "targets": targets, "train": train or [], "storage": storage}
     try:
         options: LoRA = TypeAdapter(Annotated[LoRA, Table()]).validate_python(given)
     except ValidationError as error:

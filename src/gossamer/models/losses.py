@@ -99,7 +99,8 @@ class Logistic:
             low, high = s.where(excess <= 0, low), s.where(excess >= 0, high)
             newton = s - excess / (1 + c * p * (1 - p))
             good = (newton >= low) & (newton <= high) & ((newton - s).abs() <= last / 2)
-            before, s = s, newton.where(good, (low + high) / 2)
+            # What has been found stays, however long others take.
+            before, s = s, newton.where(good, (low + high) / 2).where(last > 0, s)
             last = (s - before).abs()
             if not bool(last.any()):
                 break

@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from gossamer.training.privacy import PrivacyPlan
 
 UNIT, OBSERVER = observers.UNIT, observers.EVERYONE.description
-RECORD_LEVEL = (
-    "Record-level only: several records of one person count as several units, without a group guarantee."
-)
-PERSON_LEVEL = (
-    "Persons as the records name them: one with two names, or at more nodes than declared, counts as two."
-)
-NODE_LEVEL = "Nodes as a whole: that a node took part, and which nodes there are, is public."
+UNITS_OF = {
+    RECORD: "Record-level only: several records of one person count as several units, without a group guarantee.",
+    PERSON: "Persons as the records name them: one with two names, or at more nodes than declared, counts as two.",
+    NODE: "Nodes as a whole: that a node took part, and which nodes there are, is public.",
+}
 NOT_COVERED = (
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
     "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
@@ -41,7 +39,6 @@ NOT_COVERED = (
     "Rounding while a lot is summed up, which may move a sum by a little more than the clip, is not part of the proof.",
     "Time and memory that a run takes are not protected.",
 )
-UNITS_OF = {RECORD: RECORD_LEVEL, PERSON: PERSON_LEVEL, NODE: NODE_LEVEL}
 NOT_PUBLIC = (
     "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 )
@@ -70,11 +67,7 @@ def planned_facts(o: Any, notes: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "name": config.name,
         "nodes": len(plan.nodes),
-        "data": {
-            "kind": o.asked.data.kind,
-            "own": config.data.own,
-            **({} if columns is None else {"columns": columns}),
-        },
+        "data": without_none({"kind": o.asked.data.kind, "own": config.data.own, "columns": columns}),
         **plan.figures(),
         "unit": plan.unit,
         "observer": plan.observer.description,
@@ -157,9 +150,8 @@ class _Nodes:
             raise UserError(f"{self._here[min(strange)].path} is of no node of the run; remove it.")
         self._proofs = list(self._here.values())
         self.observer = observers.against_all(proof.observer for proof in self._proofs)
-        self.proven = [
-            self._here[i].proven if i in self._here else _stated(self._elsewhere[i]) for i in self._all
-        ]
+        here, elsewhere = self._here, self._elsewhere
+        self.proven = [here[i].proven if i in here else _stated(elsewhere[i]) for i in self._all]
 
     def each(self, of: Any, key: str) -> list[Any]:
         return [of(self._here[i]) if i in self._here else self._elsewhere[i][key] for i in self._all]
@@ -177,14 +169,11 @@ class _Nodes:
         return float(max([*deltas, self._plan["delta"]] if self._elsewhere else deltas))
 
     def epsilons(self) -> list[dict[str, Any]]:
-        return [
-            {
-                **self._plan["epsilon_by_node"][i],
-                "proven": self.proven[i].epsilon,
-                **({} if i in self._here else {"stated_by": self._elsewhere[i]["stated_by"]}),
-            }
-            for i in self._all
-        ]
+        planned = zip(self._plan["epsilon_by_node"], self.proven, strict=True)
+        entries = [{**entry, "proven": proven.epsilon} for entry, proven in planned]
+        for i, entry in self._elsewhere.items():
+            entries[i]["stated_by"] = entry["stated_by"]
+        return entries
 
     def public_constants(self) -> list[dict[str, Any]]:
         return [
@@ -206,18 +195,10 @@ class _Nodes:
         curve: Sequence[float] = []
         if shared is not None:
             curves = [shared.worst(proof.spent for proof in self._proofs), *self._end["curves"]]
-            curve = shared.around(
-                [max(point) for point in zip(*map(_infinite, curves), strict=True)], epsilon
-            )
-        return by_observer(
-            shared,
-            curve,
-            planned=self.observer,
-            epsilon=epsilon,
-            delta=self.delta,
-            adjacency=self.header("adjacency"),
-            unit=self.header("unit"),
-        )
+            worst = [max(point) for point in zip(*map(_infinite, curves), strict=True)]
+            curve = shared.around(worst, epsilon)
+        terms = {"delta": self.delta, "adjacency": self.header("adjacency"), "unit": self.header("unit")}
+        return by_observer(shared, curve, planned=self.observer, epsilon=epsilon, **terms)
 
     def preprocessing(self) -> dict[str, Any] | None:
         """Return the entry of the plan; its releases must be in the ledgers, and its ε cover what they cost alone."""
@@ -238,9 +219,8 @@ class _Nodes:
                 raise UserError(f"{proof.path} does not hold what {PLAN} says was released before round 1.")
             cost = proven(releases, proof.header["delta"], adjacency).epsilon
             if stated < cost * (1 - 1e-6):
-                raise UserError(
-                    f"{self._run / PLAN} states preprocessing.epsilon = {stated:g}; it is {cost:g}."
-                )
+                where = self._run / PLAN
+                raise UserError(f"{where} states preprocessing.epsilon = {stated:g}; it is {cost:g}.")
         return entry
 
 
@@ -256,11 +236,8 @@ def _infinite(values: Sequence[float | None]) -> list[float]:
 
 def _lost_draws(manifest: Mapping[str, Any]) -> list[str]:
     lost = sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
-    return (
-        [f"The run was stopped and resumed; {lost} draws of its nodes were spent and not used."]
-        if lost
-        else []
-    )
+    note = f"The run was stopped and resumed; {lost} draws of its nodes were spent and not used."
+    return [note] if lost else []
 
 
 def digests_of_files(run: Path) -> Iterator[tuple[str, str]]:
@@ -342,10 +319,8 @@ def before_line(entry: Mapping[str, Any] | None) -> str | None:
     what = "; ".join(f"{one['what']}{_noise(one['noise_multiplier'])}" for one in entry["released"])
     if entry["epsilon"] is None:
         return f"before the first round every node releases, without noise: {what}"
-    return (
-        f"before the first round every node releases, with noise: {what}; alone this costs ε = {entry['epsilon']:.3g}, "
-        "which the proven ε includes"
-    )
+    cost = f"alone this costs ε = {entry['epsilon']:.3g}, which the proven ε includes"
+    return f"before the first round every node releases, with noise: {what}; {cost}"
 
 
 def _noise(multipliers: Sequence[float]) -> str:
@@ -355,9 +330,8 @@ def _noise(multipliers: Sequence[float]) -> str:
 
 def group_line(entries: Sequence[Mapping[str, Any]]) -> str | None:
     """Say what a record-level ε means for several records, as one person has; None where persons are protected."""
-    epsilons = (
-        f"{one['records']} records ε = {epsilon_text(*_infinite([one['epsilon']]))}" for one in entries
-    )
+    pairs = ((one["records"], *_infinite([one["epsilon"]])) for one in entries)
+    epsilons = (f"{count} records ε = {epsilon_text(epsilon)}" for count, epsilon in pairs)
     if not entries:
         return None
     return f"for information, of several records together (group privacy, same δ): {', '.join(epsilons)}"
@@ -373,10 +347,8 @@ def epsilon_text(value: float | None) -> str:
 
 def relation(figures: Mapping[str, Any]) -> str:
     """The terms of an ε; none is printed without them."""
-    return (
-        f"δ = {figures['delta']:g}, {figures['adjacency']}, unit: {figures['unit']}; "
-        f"observer: {figures['observer']}"
-    )
+    unit, observer = figures["unit"], figures["observer"]
+    return f"δ = {figures['delta']:g}, {figures['adjacency']}, unit: {unit}; observer: {observer}"
 
 
 def planned_relation(plan: PrivacyPlan) -> str:
@@ -390,9 +362,8 @@ def account(budget: Mapping[str, Any] | None) -> list[str]:
         return []
     lines = [f"their account: {note}"] if (note := budget.get("account_note")) else []
     if budget["unprotected"]:
-        lines.append(
-            f"on these records: runs without privacy: {budget['unprotected']}; no ε covers what they released"
-        )
+        count = budget["unprotected"]
+        lines.append(f"on these records: runs without privacy: {count}; no ε covers what they released")
     if budget["delta"] is None:
         return lines
     runs = "this run alone" if budget["runs"] == 1 else f"all {budget['runs']} runs together"
@@ -427,9 +398,7 @@ def statement(c: Mapping[str, Any]) -> list[str]:
 
 def three_lines(c: Mapping[str, Any]) -> tuple[str, str]:
     """Return the three ε, what is proven first, and what each of them is."""
-    attacked = (
-        "shown by an attack" if c["epsilon_audited"] is not None else "not attacked (see gossamer audit)"
-    )
+    attacked = "not attacked (see gossamer audit)" if c["epsilon_audited"] is None else "shown by an attack"
     by = "by " if c["epsilon_claimed"] is not None else ""
     kinds = f"proven: by an accountant, from what is released; claimed: {by}{c['claim_reference']}; audited: {attacked}"
     figures = (

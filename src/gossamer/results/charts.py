@@ -27,6 +27,8 @@ _SHADES = ((247, 251, 255), (158, 202, 225), (49, 130, 189), (8, 48, 107))  # to
 
 Point = tuple[float, float]
 Pair = tuple[int, int]
+Scale = Callable[[float], float]  # a value to its place in pixels
+Hint = Callable[[int, int, float], str]  # what a square of a heat map tells: (row, column, value)
 
 
 @dataclass(frozen=True)
@@ -145,20 +147,14 @@ def draw(
 
 
 def heat_map(
-    rows: Sequence[Sequence[float | None]],
-    across: str,
-    down: str,
-    hint: Callable[[int, int, float], str],
-    dots: Sequence[Pair] = (),
+    rows: Sequence[Sequence[float | None]], across: str, down: str, hint: Hint, dots: Sequence[Pair] = ()
 ) -> Markup:
     """A square for every value, darker for larger ones; `dots` marks squares by (row, column)."""
     known = [value for row in rows for value in row if value is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
     side, left, top = 300 / len(rows), 56, 8
-    parts = [
-        _text(left + 150, top + 340, across),
-        _text(14, top + 150, down, transform=f"rotate(-90 14 {top + 150})"),
-    ]
+    turned = f"rotate(-90 14 {top + 150})"
+    parts = [_text(left + 150, top + 340, across), _text(14, top + 150, down, transform=turned)]
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
             if value is not None:
@@ -193,16 +189,10 @@ def curve_rounds(rounds: int, points: int = 12) -> list[int]:
     return sorted({max(1, round(rounds * i / points)) for i in range(1, points + 1)})
 
 
-def epsilon_plot(
-    rounds: Sequence[int],
-    claimed: Sequence[float | None],
-    proven: Sequence[float | None],
-    budget: float | None,
-    title: str,
-) -> Plot:
-    """Claimed and proven ε after each of these rounds, and the ε that was asked for."""
+def epsilon_plot(rounds: Sequence[int], curves: Mapping[str, Any], budget: float | None, title: str) -> Plot:
+    """ε after each of these rounds, a curve per name, and the ε that was asked for."""
     series: list[Series] = []
-    for name, values in (("proven", proven), ("claimed", claimed)):
+    for name, values in curves.items():
         pairs = zip(rounds, values, strict=True)
         points = [(float(at), value) for at, value in pairs if value is not None and math.isfinite(value)]
         if points:
@@ -217,7 +207,7 @@ def planned_epsilon_plot(plan: PrivacyPlan, rounds: int) -> Plot:
     at, worst = curve_rounds(rounds), plan.worst
     claimed, proven = zip(*plan.drawn_after(at), strict=True)
     title = f"ε over rounds (worst node; δ = {worst.delta:g}, {plan.adjacency}, {plan.unit})"
-    return epsilon_plot(at, claimed, proven, worst.epsilon, title)
+    return epsilon_plot(at, {"proven": proven, "claimed": claimed}, worst.epsilon, title)
 
 
 def topology(content: Mapping[str, Any]) -> tuple[str, Markup]:
@@ -240,17 +230,14 @@ def topology(content: Mapping[str, Any]) -> tuple[str, Markup]:
     names = [f"round {i + 1}" for i in range(3)] if len(rounds) > 1 else [""]
     rest = set(pairs).difference(*rounds[:3])
     links = [(f"all {len(rounds)} rounds", sorted(rest), FAINT)] if rest else []
-    links += [
-        (name, sorted(arcs), COLOURS[i]) for i, (name, arcs) in enumerate(zip(names, rounds, strict=False))
-    ]
+    drawn = zip(names, rounds, COLOURS, strict=False)
+    links += [(name, sorted(arcs), colour) for name, arcs, colour in drawn]
     at = [(200 + 180 * x, 200 + 180 * y) for x, y in _places(n, pairs)]
     radius = 12 if n <= 40 else 3
-    parts = [
-        part
-        for _, arcs, colour in links
-        for a, b in arcs
-        for part in _link(at[a], at[b], colour, radius if directed and colour != FAINT else 0)
-    ]
+    parts: list[Markup] = []
+    for _, arcs, colour in links:
+        arrow = radius if directed and colour != FAINT else 0
+        parts += (part for a, b in arcs for part in _link(at[a], at[b], colour, arrow))
     for i, (x, y) in enumerate(at):
         parts.append(_tag("circle", _title(f"node {i}"), cx=x, cy=y, r=radius, fill="#fff", stroke="#333"))
         parts.append(_text(x, y + 4, str(i) if n <= 40 else ""))
@@ -334,9 +321,7 @@ def _plot(plot: Plot) -> Markup:
         (across, up), spread = one.points[k], ""
         if one.spread:
             spread = " ({} … {})".format(*map(y_axis.text, one.spread[k]))
-        where = next(
-            (name.replace("\n", " ") for value, name in x_axis.ticks if value == across), x_axis.text(across)
-        )
+        where = dict(x_axis.ticks).get(across, x_axis.text(across)).replace("\n", " ")
         return f"{one.name}, {plot.x.title} {where}: {y_axis.text(up)}{spread}".lstrip(", ")
 
     parts += [_series(one, x, y, (top, bottom), hint) for one in plot.series if one.points]
@@ -344,11 +329,7 @@ def _plot(plot: Plot) -> Markup:
 
 
 def _series(
-    one: Series,
-    x: Callable[[float], float],
-    y: Callable[[float], float],
-    edges: tuple[float, float],
-    hint: Callable[[Series, int], str],
+    one: Series, x: Scale, y: Scale, edges: tuple[float, float], hint: Callable[[Series, int], str]
 ) -> Markup:
     places, parts = [(x(a), y(b)) for a, b in one.points], []
     if one.band and one.spread:
@@ -413,9 +394,8 @@ def _legend(entries: Sequence[tuple[str, str, str]], width: float, top: float) -
             lines = textwrap.wrap(name, letters) or [""]
             for row, words in enumerate(lines):
                 at = x + 28 if colour else x
-                parts.append(
-                    _text(at, y + 4 + _LINE * row, words, text_anchor="start", fill=INK if colour else GREY)
-                )
+                look = {"text_anchor": "start", "fill": INK if colour else GREY}
+                parts.append(_text(at, y + 4 + _LINE * row, words, **look))
             height = max(height, len(lines))
         top += _LINE * height
     return parts, top + 6

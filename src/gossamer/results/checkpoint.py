@@ -38,21 +38,12 @@ class Checkpoint:
     ledgers: dict[int, tuple[int, str]]  # node → events and head hash at that time
 
 
-def save(
-    folder: Path,
-    done: int,
-    nodes: range,
-    of: int,
-    *,
-    run: str,
-    tensors: dict[str, Tensor],
-    facts: dict[str, Any],
-) -> Path:
-    """Write the state of `nodes`, of `of` in all, after `done` rounds."""
+def save(folder: Path, nodes: range, of: int, tensors: dict[str, Tensor], **facts: Any) -> Path:
+    """Write the state of `nodes`, of `of` in all; `facts`: `run`, `round` (rounds done), `ledgers` and the like."""
     block = "" if len(nodes) == of else _block(nodes.start, nodes.stop)
-    target = folder / f"round-{done:06d}{block}.safetensors"
+    target = folder / f"round-{facts['round']:06d}{block}.safetensors"
     content = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    header = {"version": VERSION, "run": run, "round": done, "nodes": [nodes.start, nodes.stop], **facts}
+    header = {"version": VERSION, "nodes": [nodes.start, nodes.stop], **facts}
     header["digest"] = _digest(json.loads(json.dumps(header)), content)
     write_tensors(target, content, header)
     return target
@@ -108,9 +99,7 @@ def load(folder: Path, done: int, nodes: range) -> Checkpoint:
             continue
         for key, value in tensors.items():
             if value.is_floating_point() and not bool(value.isfinite().all()):
-                raise UserError(
-                    f"{path} holds NaN or infinite values ({key}) and cannot be resumed from; run it again."
-                )
+                raise UserError(f"{path} holds NaN or infinite values ({key}); run it again.")
             if value.ndim == 0 or key in COMMON:
                 common[key] = value
             else:
@@ -142,10 +131,8 @@ def _header(path: Path) -> dict[str, Any]:
         raise _damaged(path) from None
     name = _NAME.fullmatch(path.name)
     if name is None or int(name[1]) != header["round"] or name[2] not in (None, _block(first, stop)):
-        raise UserError(
-            f"{path} was renamed: it is the checkpoint of nodes {first}–{stop - 1} after round {header['round']}; "
-            "restore its name, or remove it."
-        )
+        what = f"the checkpoint of nodes {first}–{stop - 1} after round {header['round']}"
+        raise UserError(f"{path} was renamed: it is {what}; restore its name, or remove it.")
     return header
 
 

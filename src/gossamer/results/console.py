@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, relation, statement
+from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
 from gossamer.results.charts import curve_rounds, sparkline
 from gossamer.results.headline import (
     headline,
@@ -25,6 +25,7 @@ from gossamer.results.headline import (
     worst,
     written,
 )
+from gossamer.results.tables import Table
 from gossamer.results.terminal import terminal
 from gossamer.results.words import known, network_lines, nodes_of, shares_noise, spans
 
@@ -35,11 +36,8 @@ if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
     from gossamer.training.privacy import PrivacyPlan
 
 MOST_ROWS = 200  # of a table about nodes
-WIDE_TABLE = 110  # columns from which a last, long column has room
 
-ROW_LEGEND = (
-    "min / mean / max over {}; consensus: the models' distance from their mean; sent: by all nodes so far"
-)
+ROW_LEGEND = "min / mean / max over {}; consensus: distance from the mean model; sent: by all nodes so far"
 PLAN_HEADER = ("rate", "lot", "σ/sensitivity", "rounds", "proven ε", "claimed ε")
 _STYLES = (
     (r"proven ε = (∞|—)", "bold red"),
@@ -52,21 +50,18 @@ _STYLES = (
 )
 
 
-class RunDisplay:
+class RunDisplay(ExitStack):
     def __init__(self, name: str, rounds: int, *, quiet: bool, hidden: bool = False):
+        super().__init__()
         # With --json, stdout belongs to the one object: everything else goes to stderr. Of several processes one shows.
         self.console = terminal(to_stderr=quiet, silent=hidden)
-        self._progress = Progress(
-            TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self.console
-        )
+        columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        self._progress = Progress(*columns, console=self.console)
         self._task = self._progress.add_task(name, total=rounds)
-        self._table = Table(box=None)
+        self._table = RichTable(box=None)
         self._live: Live | None = None
         self._explained = False
         self._terminal = self.console.is_terminal and not hidden
-
-    def __enter__(self) -> RunDisplay:
-        return self
 
     def plan(self, o: Plan, budget: dict[str, Any] | None = None) -> None:
         """Show what is about to run; what else it would cost, `gossamer plan` computes."""
@@ -77,8 +72,8 @@ class RunDisplay:
     def begin(self) -> None:
         """Show rounds and figures from here on."""
         if self._terminal:
-            self._live = Live(Group(self._table, self._progress), console=self.console, refresh_per_second=8)
-            self._live.__enter__()
+            shown = Group(self._table, self._progress)
+            self._live = self.enter_context(Live(shown, console=self.console, refresh_per_second=8))
 
     def round(self, done: int) -> None:
         if self._live:
@@ -97,12 +92,6 @@ class RunDisplay:
             self.console.print(f"each line: {legend}", soft_wrap=True)
             self._explained = True
         self.console.print(row_text(row), soft_wrap=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.__exit__(kind, error, trace)
 
     def outcome(self, result: dict[str, Any], certificate: dict[str, Any]) -> None:
         result, name = judged(result), headline(judged(result))
@@ -134,9 +123,8 @@ def _over_nodes(name: str, row: dict[str, Any]) -> str:
         return f"{title(name)} {mean} on the kept-out records of all nodes, ± {noise} by noise"
     average = written(name, row[f"{name}_average_model"])
     worst_of = "worst node" if nodes_judged(row, name) is None else "worst of them"
-    return (
-        f"{title(name)} {mean} mean over {over_nodes(row, name)}, {low} {worst_of}, {average} average model"
-    )
+    nodes = over_nodes(row, name)
+    return f"{title(name)} {mean} mean over {nodes}, {low} {worst_of}, {average} average model"
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
@@ -172,6 +160,7 @@ def size_text(count: float) -> str:
 def summary(o: Plan, budget: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the JSON object of `plan`; `budget` is what the same records have spent, and would with this run."""
     config, plan = o.config, o.privacy
+    nodes = plan.nodes
     return {
         **plan.figures(),
         "unit": plan.unit,
@@ -184,12 +173,10 @@ def summary(o: Plan, budget: dict[str, Any] | None = None) -> dict[str, Any]:
         "mode": config.mode,
         "baseline": config.baseline,
         "draws": plan.draws,
-        "noise_multiplier_first": [node.factor * plan.shape(0) for node in plan.nodes],
-        "noise_multiplier_last": [node.factor * plan.shape(plan.draws - 1) for node in plan.nodes],
-        "rate": [node.rate for node in plan.nodes],
-        "lot": [node.lot for node in plan.nodes],
-        "records": [node.records for node in plan.nodes],
-        "rounds_affordable": [node.allowance // plan.draws_per_round for node in plan.nodes],
+        "noise_multiplier_first": [node.factor * plan.shape(0) for node in nodes],
+        "noise_multiplier_last": [node.factor * plan.shape(plan.draws - 1) for node in nodes],
+        **{key: [getattr(node, key) for node in nodes] for key in ("rate", "lot", "records")},
+        "rounds_affordable": [node.allowance // plan.draws_per_round for node in nodes],
         "dimension": o.stack.dim,
         "bytes_per_round": o.bytes_per_round,
         "topology": o.topology.figures(),
@@ -212,25 +199,13 @@ def plan_rows(plan: PrivacyPlan) -> tuple[list[str], list[list[str]]]:
     return ["nodes", plan.protects.many, *PLAN_HEADER], rows
 
 
-def _show_rows(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table about nodes."""
-    table = Table(*header, box=None)
-    for row in rows[:MOST_ROWS]:
-        table.add_row(
-            *(Text(c, "bold" if name == "proven ε" else "") for name, c in zip(header, row, strict=True))
-        )
-    console.print(table)
-    if (more := len(rows) - MOST_ROWS) > 0:
-        console.print(f"and {more:,} rows more: --json has all nodes", soft_wrap=True)
-
-
 def show_terms(o: Plan, console: Console) -> None:
     """Print the nodes with their noise and ε, and what ε is about."""
     config, plan, size = o.config, o.privacy, o.size
     worst, unit = plan.worst.proven, plan.unit
     line = f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
     console.print(f"{line}{config.model.kind} with {size}, {o.topology.kind}", soft_wrap=True)
-    _show_rows(console, *plan_rows(plan))
+    Table(*plan_rows(plan)).show(console, MOST_ROWS)
     deltas = sorted({f"{node.delta:g}" for node in plan.nodes}, key=float)
     terms = f"{' … '.join(dict.fromkeys((deltas[0], deltas[-1])))}, {plan.adjacency}, unit: {unit}"
     lines = [f"ε at δ = {terms}; observer: {plan.observer.description}"]
@@ -252,11 +227,10 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
     for name, curve in (("proven ", proven), ("claimed", claimed)):
         if curve[-1] is not None:
             lines.append(f"{name} ε over rounds  {sparkline(curve)}  {epsilon_text(curve[-1])}")
-    if not o.method.keeps_local_models and (exact := plan.without_rounding()) is not None:
+    if (exact := plan.without_rounding()) is not None:
         share, epsilon = exact
-        lines.append(
-            f"rounding: noise is for {1 + share:.4f} clips, as sums are floats; exact ones: ε ≈ {epsilon:.4g}"
-        )
+        clips = f"noise is for {1 + share:.4f} clips, as sums are floats"
+        lines.append(f"rounding: {clips}; exact ones: ε ≈ {epsilon:.4g}")
     graph = graph_line(o.topology.figures())
     lines.append(f"graph: {graph}; {size_text(o.bytes_per_round)} per round in all")
     _print(console, [*lines, *account(budget)])
@@ -265,51 +239,19 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
 def show_observers(figures: Mapping[str, Any], console: Console, *, curve: bool = False) -> None:
     """Print ε by observer, where there is more than one to tell apart."""
     if shares_noise(figures):
-        console.print(observer_table(figures))
+        observer_table(figures).show(console)
         _print(console, [curve_line(figures)] if curve else [])
     _print(console, [f"{who}: {figure}" for who, figure in network_lines(figures.get("network"))])
 
 
 def data_table(rows: list[dict[str, Any]]) -> None:
-    console = terminal()
-    names = ("data set", "at hand", "training + test", "shape", "classes")
-    table = Table(*(Column(name, no_wrap=True) for name in names), box=None)
-    if wide := console.width >= WIDE_TABLE:
-        table.add_column("comes from")
+    cells = []
     for row in rows:
-        table.add_row(
-            row["name"],
-            "yes" if row["available"] else "no",
-            " + ".join(f"{count:,}" for count in row["rows"] or ()),
-            "×".join(map(str, row["shape"] or ())),
-            str(row["classes"] or ""),
-            *([", ".join(row["origins"])] if wide else []),
-        )
-    console.print(table)
-    if not wide:
-        console.print("where each can come from: in a wider terminal, or with --json", soft_wrap=True)
-
-
-def show_tuning(result: dict[str, Any]) -> None:
-    """Print the candidates, and what all of them cost together."""
-    console = terminal()
-    table = Table("settings", "accuracy", "own ε", box=None)
-    for candidate in result["candidates"]:
-        settings = ", ".join(f"{key} = {value}" for key, value in candidate["settings"].items())
-        name = headline(candidate) or ""
-        mean = candidate.get(f"{name}_mean")
-        figure = "—" if mean is None else written(name, mean)
-        figure = figure if name == "accuracy" or mean is None else f"{title(name)} {figure}"
-        mark = "  ← chosen" if candidate == result["chosen"] else ""
-        table.add_row(settings, figure, epsilon_text(candidate["epsilon_proven"]) + mark)
-    console.print(table)
-    lines = []
-    if result["chosen"]:
-        lines = [
-            f"all runs together: proven ε = {epsilon_text(result['epsilon_proven'])} ({relation(result)})",
-            f"the chosen run: {result['run_dir']}",
-        ]
-    _print(console, [*lines, *account(result.get("budget"))])
+        counts, shape = (row[key] or () for key in ("rows", "shape"))
+        sizes = " + ".join(f"{count:,}" for count in counts), "×".join(map(str, shape))
+        cells.append((row["name"], "yes" if row["available"] else "no", *sizes, str(row["classes"] or "")))
+    note = "where each can come from: with --json"
+    Table(("data set", "at hand", "training + test", "shape", "classes"), cells, [note]).show(terminal())
 
 
 def coloured(line: str) -> Text:
@@ -341,13 +283,11 @@ def graph_line(figures: Mapping[str, Any]) -> str:
 
 def observer_table(figures: Mapping[str, Any]) -> Table:
     """Return ε by observer, for a terminal of 80 columns."""
-    heading = "by observer, who sees all messages, the final models, and"
-    table = Table(Column(""), Column("ε", justify="right"), heading, box=None)
-    nodes = nodes_of(figures)
-    for row in figures["epsilon_by_observer"]:
-        mark, note = ("→", " (planned)") if row["planned"] else ("", "")
-        table.add_row(mark, epsilon_text(row["epsilon"]), known(row["colluders"], nodes) + note)
-    return table
+    nodes, rows = nodes_of(figures), []
+    for one in figures["epsilon_by_observer"]:
+        mark, note = ("→", " (planned)") if one["planned"] else ("", "")
+        rows.append((mark, epsilon_text(one["epsilon"]), known(one["colluders"], nodes) + note))
+    return Table(("", "ε", "by observer, who sees all messages, the final models, and"), rows)
 
 
 def curve_line(figures: Mapping[str, Any]) -> str:
@@ -398,11 +338,10 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
             p.header["adjacency"], p.header["noise"],
         ]  # fmt: skip
 
-    groups = spans(
-        ((p.node, p) for p in proofs), lambda p: (p.node if len(proofs) <= MOST_ROWS else None, *row(p))
-    )
+    few = len(proofs) <= MOST_ROWS
+    groups = spans(((p.node, p) for p in proofs), lambda p: (p.node if few else None, *row(p)))
     header = ("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise")
-    _show_rows(console, header, [[label, *row(p)] for label, p in groups])
+    Table(header, [[label, *row(p)] for label, p in groups]).show(console, MOST_ROWS)
     console.print(f"unit: {figures['unit']}; observer: {figures['observer']}", soft_wrap=True)
     show_observers(figures, console, curve=True)
     reasons = sorted({p.proven.because for p in proofs if p.proven.because})

@@ -14,10 +14,9 @@ import math
 import os
 import secrets
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -183,37 +182,15 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing: an address with a token belongs in no log."""
 
 
-def watch(path: Path, *, port: int = 0, browser: bool = True, say: Callable[[str], None] = print) -> None:
+def watch(path: Path, *, port: int = 0, say: Callable[[str], None] = print) -> None:
     """Serve a run's page until Ctrl-C; `port` 0 takes one that is free."""
     if not 0 <= port < 65536:
-        raise UserError(
-            f"--port {port} is not a port; give one from 1 to 65535, or none for one that is free."
-        )
+        raise UserError(f"--port {port} is not a port; give one from 1 to 65535, or none for a free one.")
     run = LiveRun(path)
     try:
         server = LiveServer(run, port)
     except OSError as error:
-        raise UserError(
-            f"--port {port} cannot be used: {error.strerror}; name another, or none for one that is free."
-        ) from None
-    with server, suppress(KeyboardInterrupt), ExitStack() as stack:
+        raise UserError(f"--port {port} cannot be used: {error.strerror}; name another, or none.") from None
+    with server, suppress(KeyboardInterrupt):
         say(f"{path} is shown at {server.url}\nto this machine only, with this address; Ctrl-C ends it.")
-        # Without a display only a browser of the terminal would be found, and it would take the terminal.
-        if browser and (
-            not sys.platform.startswith("linux") or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
-        ):
-            stack.enter_context(_opened(server.url))
         server.serve_forever(poll_interval=0.2)
-
-
-@contextmanager
-def _opened(url: str) -> Iterator[None]:
-    """Open the user's browser, by a file of the user's alone: other users can read the arguments of a command."""
-    import webbrowser
-
-    with tempfile.NamedTemporaryFile("w", prefix="gossamer-watch-", suffix=".html") as file:
-        file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={url}">\n')
-        file.flush()
-        with suppress(webbrowser.Error):
-            webbrowser.open(Path(file.name).as_uri())
-        yield

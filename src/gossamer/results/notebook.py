@@ -5,9 +5,10 @@ No script, no style sheet, no address: a notebook that is opened elsewhere, or e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, planned_relation, relation, statement
@@ -16,6 +17,8 @@ from gossamer.results.console import plan_rows
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
 from gossamer.results.pages import render
 from gossamer.results.rundir import read_metrics
+from gossamer.results.tables import Table
+from gossamer.results.terminal import terminal
 
 if TYPE_CHECKING:
     from gossamer.training.plan import Plan
@@ -38,12 +41,27 @@ class Epsilons:
         return claimed
 
 
-class Table(NamedTuple):
-    """A table of texts; the row `bold` stands out."""
+class Shown(ABC):
+    """A result that shows itself: heading, table, chart and notes; as text without the chart."""
 
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    bold: int | None = None
+    @abstractmethod
+    def _parts(self) -> tuple[str, Table, Any, Sequence[str]]: ...
+
+    def __repr__(self) -> str:
+        _, table, _, notes = self._parts()
+        return "\n".join([str(table), *notes])
+
+    def _repr_html_(self) -> str:
+        heading, table, chart, notes = self._parts()
+        return fragment(heading, table, chart, notes=[*table.caption, *notes])
+
+    def show(self, *, quiet: bool = False) -> None:
+        """Print it on the terminal; to stderr if `quiet`."""
+        console, (_, table, _, notes) = terminal(to_stderr=quiet), self._parts()
+        console.print()
+        table.show(console)
+        for note in notes:
+            console.print(note, soft_wrap=True)
 
 
 def fragment(heading: str, *parts: Any, notes: Sequence[str] = ()) -> str:
@@ -51,18 +69,10 @@ def fragment(heading: str, *parts: Any, notes: Sequence[str] = ()) -> str:
     return render("notebook", heading=heading, parts=[part for part in parts if part], notes=notes)
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same table as plain text."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [[f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)] for row in (header, *rows)]
-    return "\n".join("  ".join(line).rstrip() for line in lines)
-
-
 def three_epsilons(figures: Mapping[str, Any]) -> str:
-    return (
-        f"proven ε = {epsilon_text(figures['epsilon_proven'])}, claimed ε = "
-        f"{epsilon_text(figures['epsilon_claimed'])}, audited ε ≥ {epsilon_text(figures.get('epsilon_audited'))}"
-    )
+    keys = ("proven", "claimed", "audited")
+    proven, claimed, audited = (epsilon_text(figures.get(f"epsilon_{key}")) for key in keys)
+    return f"proven ε = {proven}, claimed ε = {claimed}, audited ε ≥ {audited}"
 
 
 def quality(row: Mapping[str, Any]) -> str:
@@ -77,20 +87,16 @@ def quality(row: Mapping[str, Any]) -> str:
 
 def plan_text(o: Plan) -> str:
     config, worst = o.config, o.privacy.worst
-    return (
-        f"Plan of {config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} "
-        f"rounds, {o.size}; proven ε = {epsilon_text(worst.proven.epsilon)}, claimed ε = "
-        f"{epsilon_text(worst.claim.epsilon)} ({planned_relation(o.privacy)})"
-    )
+    size = f"{config.nodes} nodes, {config.rounds} rounds, {o.size}"
+    proven, claimed = epsilon_text(worst.proven.epsilon), epsilon_text(worst.claim.epsilon)
+    figures = f"proven ε = {proven}, claimed ε = {claimed} ({planned_relation(o.privacy)})"
+    return f"Plan of {config.name}: {config.algorithm.kind}, mode {config.mode}, {size}; {figures}"
 
 
 def plan_html(o: Plan) -> str:
     plan, because = o.privacy, o.privacy.worst.proven.because
-    notes = [
-        f"ε at {planned_relation(o.privacy)}",
-        *([f"not proven: {because}"] if because else []),
-        *plan.notes,
-    ]
+    unproven = [f"not proven: {because}"] if because else []
+    notes = [f"ε at {planned_relation(o.privacy)}", *unproven, *plan.notes]
     heading = plan_text(o).partition(";")[0]
     chart = planned_epsilon_plot(plan, o.config.rounds)
     return fragment(heading, Table(*plan_rows(plan)), chart, notes=notes)
@@ -126,6 +132,6 @@ def _spent_plot(directory: Path, certificate: Mapping[str, Any]) -> Plot | None:
     if not rows:
         return None
     terms = f"δ = {certificate['delta']:g}, {certificate['adjacency']}, {certificate['unit']}"
-    claimed, proven = ([row.get(f"epsilon_{name}") for row in rows] for name in ("claimed", "proven"))
+    curves = {name: [row.get(f"epsilon_{name}") for row in rows] for name in ("proven", "claimed")}
     rounds = [int(row["round"]) for row in rows]
-    return epsilon_plot(rounds, claimed, proven, None, f"ε over rounds (worst node; {terms})")
+    return epsilon_plot(rounds, curves, None, f"ε over rounds (worst node; {terms})")

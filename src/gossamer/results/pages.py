@@ -142,8 +142,7 @@ def score_plot(histogram: Mapping[str, Sequence[float]]) -> Plot:
     edges = histogram["edges"]
     series = []
     for side, name in (("out", "canary out (or the other record)"), ("in", "canary in (or the one record)")):
-        steps = [
-            (edge, share) for k, share in enumerate(histogram[side]) for edge in (edges[k], edges[k + 1])
-        ]
+        bars = zip(histogram[side], edges[:-1], edges[1:], strict=True)
+        steps = [(edge, share) for share, *ends in bars for edge in ends]
         series.append(Series(name, steps, fill="below", marker="none"))
     return Plot(series, Axis("score"), Axis("share", low=0.0), size=(460, 330))

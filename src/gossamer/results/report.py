@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gossamer.errors import UserError
 from gossamer.results import charts
@@ -28,11 +28,17 @@ from gossamer.results.headline import (
     title,
     written,
 )
-from gossamer.results.notebook import Table, columns, fragment, quality
+from gossamer.results.notebook import Shown, quality
 from gossamer.results.pages import render
 from gossamer.results.rundir import read_manifest, read_metrics, read_object, read_text, write_atomically
+from gossamer.results.tables import Table
 from gossamer.results.verify import Verdict, look_at, malformed_as_user_error
 from gossamer.results.words import shares_noise
+
+if TYPE_CHECKING:
+    from gossamer.training.run import Outcome
+
+    Source: TypeAlias = Path | str | Outcome
 
 _MARK = b"<!-- gossamer report -->"
 _DOTTED = "2 4"
@@ -120,13 +126,10 @@ class Run:
         if "hold_out" in self.last:
             reasons.append(f"The hold-out is {self.last['hold_out']}.")
         elif self.not_private is not None:
-            reasons.append(
-                f"Accuracies, losses and distances are not private, no ε covers them: {self.not_private}."
-            )
+            what = "Accuracies, losses and distances are not private, no ε covers them"
+            reasons.append(f"{what}: {self.not_private}.")
         if "gradient_norm" in self.last.get("not_private", {}):
-            reasons.append(
-                "Gradient norms and clipped shares are not private: they come from training records."
-            )
+            reasons.append("Gradient norms and clipped shares are not private: they are of training records.")
         return reasons
 
     @property
@@ -139,20 +142,12 @@ class Run:
     def line(self, points: Sequence[tuple[float, float]], **style: Any) -> Series:
         """Return a line in this run's colour; after the last colour the same again, dashed."""
         style.setdefault("dash", DASH if self.index >= len(COLOURS) else "")
-        return Series(
-            self.label, points, colour=COLOURS[self.index % len(COLOURS)], group=self.index, **style
-        )
-
-
-class HasDirectory(Protocol):
-    """An outcome of `gossamer.run`, for one."""
-
-    @property
-    def directory(self) -> Path: ...
+        colour = COLOURS[self.index % len(COLOURS)]
+        return Series(self.label, points, colour=colour, group=self.index, **style)
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Shown):
     """Where the page is, the runs it shows, and a sentence about each of them that does not verify."""
 
     path: Path
@@ -162,31 +157,22 @@ class Report:
     def unverified(self) -> tuple[str, ...]:
         return tuple(f"{run.path}: {sentence}" for run in self.runs for sentence in run.unverified)
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [
+    def _parts(self) -> tuple[str, Table, Plot, list[str]]:
+        rows = [
             (run.label, str(run.config["algorithm"]["kind"]), quality(run.last) or "—", *_epsilons(run))
             for run in self.runs
         ]
-
-    def _notes(self) -> list[str]:
-        terms = sorted({f"ε at {run.terms}" for run in self.runs if run.certificate})
-        stamps = sorted({run.stamp.upper() for run in self.runs if run.stamp})
-        return [*terms, *stamps, *self.unverified, f"the page: {self.path}"]
-
-    def __repr__(self) -> str:
-        return "\n".join([columns(_HEADER, self._rows()), *self._notes()])
-
-    def _repr_html_(self) -> str:
         name = next((run.quality for run in self.runs if run.quality), None)
         lines = [Series(run.label, run.points(f"{name}_mean")) for run in self.runs] if name else []
         plot = Plot(lines, Axis("round", whole=True), _axis(name) if name else Axis())
-        heading = f"Report of {len(self.runs)} run{'s' * (len(self.runs) > 1)}"
-        return fragment(heading, Table(_HEADER, self._rows()), plot, notes=self._notes())
+        terms = sorted({f"ε at {run.terms}" for run in self.runs if run.certificate})
+        stamps = sorted({run.stamp.upper() for run in self.runs if run.stamp})
+        heading = f"Report of {len(rows)} run{'s' * (len(rows) > 1)}"
+        notes = [*terms, *stamps, *self.unverified, f"the page: {self.path}"]
+        return heading, Table(_HEADER, rows), plot, notes
 
 
-def report(
-    runs: Path | str | HasDirectory | Sequence[Path | str | HasDirectory], *, out: Path | str | None = None
-) -> Report:
+def report(runs: Source | Sequence[Source], *, out: Path | str | None = None) -> Report:
     """Write runs side by side as one HTML file; each is a run's directory or its outcome.
 
     The page goes into the run's own directory, or to `report.html` here where there are several, unless `out` names a
@@ -241,9 +227,7 @@ def read_run(path: Path) -> Run:
     for name in ("config.toml", "manifest.json", "topology.json", PLAN):
         if not os.path.lexists(path / name):
             missing = f"it has no {name}" if path.is_dir() else "there is no such directory"
-            raise UserError(
-                f"{path} is not a run directory: {missing}; give one that `gossamer run` or `gossamer peer run` made."
-            )
+            raise UserError(f"{path} is not a run directory: {missing}; name one that `gossamer run` made.")
     try:
         config = tomllib.loads(read_text(path / "config.toml"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -301,9 +285,7 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     return [
         *over_rounds,
         _epsilon(runs),
-        *_consensus(
-            [run for run in runs if "consensus_distance" in run.last]
-        ),  # a site knows its model alone
+        *_consensus([run for run in runs if "consensus_distance" in run.last]),  # a site has none
         *by_node,
         *_diagnostics([run for run in runs if "gradient_norm" in run.last.get("not_private", {})]),
         *_by_colluders([run for run in runs if run.certificate and shares_noise(run.certificate)]),
@@ -327,9 +309,8 @@ def _upper(text: str) -> str:
 def _terms(runs: Sequence[Run]) -> str:
     """Return the terms of the ε of these runs; none is printed without them."""
     sources = (run.certificate or run.plan for run in runs)
-    return " {}.".format(
-        "; ".join(sorted({f"δ = {c['delta']:g}, {c['adjacency']}, {c['unit']}" for c in sources}))
-    )
+    terms = sorted({f"δ = {c['delta']:g}, {c['adjacency']}, {c['unit']}" for c in sources})
+    return f" {'; '.join(terms)}."
 
 
 def _sampled(runs: Sequence[Run], name: str, otherwise: str) -> str:
@@ -353,11 +334,10 @@ def _over_rounds(runs: Sequence[Run], name: str) -> Figure:
     note = f"Mean over {nodes}; the band spans the worst and the best of them."
     if all("links" in run.last for run in runs):
         note = "This site's own model."
-    return Figure(
-        _upper(_axis(name).title) + (" (not private)" if reason else ""),
-        note + (f" {_upper(reason)}." if reason else ""),
-        _plot(series, _axis(name)),
-    )
+    heading, plot = _upper(_axis(name).title), _plot(series, _axis(name))
+    if reason:
+        return Figure(f"{heading} (not private)", f"{note} {_upper(reason)}.", plot)
+    return Figure(heading, note, plot)
 
 
 def _epsilon(runs: Sequence[Run]) -> Figure:
@@ -438,10 +418,8 @@ def _by_colluders(runs: Sequence[Run]) -> Iterator[Figure]:
         return
     wide = min(values) > 0 and max(values) > 5 * min(values)
     axis = Axis("ε", log=wide, low=None if wide else 0.0)
-    note = (
-        "Worst node, against an observer who sees all messages and the final models and knows all that so many nodes "
-        f"know. Circle: as planned.{_terms(runs)}"
-    )
+    observer = "who sees all messages and the final models and knows all that so many nodes know"
+    note = f"Worst node, against an observer {observer}. Circle: as planned.{_terms(runs)}"
     yield Figure("ε by colluding nodes", note, _plot(series, axis, "colluding nodes"))
 
 
@@ -454,11 +432,9 @@ def _by_pair(runs: Sequence[Run]) -> Iterator[Figure]:
         epsilons = {(i, j): e for i, row in enumerate(pairs) for j, e in enumerate(row) if e is not None}
         observer, node = max(epsilons, key=lambda pair: epsilons[pair])
         arcs = {(to, sender) for edges in run.topology.get("edges", []) for sender, to in edges}
-        note = (
-            f"Each column is the node whose records are protected, each row the observing node.{_terms([run])} "
-            f"Worst pair: node {node}'s records against node {observer}, ε = {epsilons[observer, node]:.3g}; median "
-            f"{statistics.median(epsilons.values()):.3g}. Dots: it receives from that node directly."
-        )
+        worst, median = epsilons[observer, node], statistics.median(epsilons.values())
+        pair = f"Worst pair: node {node}'s records against node {observer}, ε = {worst:.3g}; median {median:.3g}."
+        note = f"Columns: the protected node; rows: the observing node.{_terms([run])} {pair} Dots: a direct link."
         dots = sorted((i, j) for i, j in arcs if i != j)
         hint = "records of node {1}, seen by node {0}: ε = {2:.3g}".format
         chart = charts.heat_map(pairs, "records of node", "seen by node", hint, dots)

@@ -52,9 +52,7 @@ class RunDirectory:
         """Open the directory of a run that was stopped."""
         for name in ("config.toml", "manifest.json"):
             if not os.path.lexists(path / name):
-                raise UserError(
-                    f"--resume {path} has no {name}: no run had begun there; start one with `gossamer run --out`."
-                )
+                raise UserError(f"--resume {path} has no {name}: no run had begun there; start one.")
         if os.path.lexists(path / "certificate.json"):
             raise UserError(f"--resume {path} is a finished run; nothing is left to do.")
         read_text(path / "config.toml")  # damage shows before anything is planned
@@ -196,28 +194,28 @@ def read_metrics(path: Path, *, to_the_end: bool = False) -> list[dict[str, Any]
         row = _parse(path, line, f" line {number}")
         for key, kind in (("round", int), ("not_private", dict)):
             if type(row.get(key, {})) is not kind:
-                raise UserError(
-                    f"{path} line {number} is damaged: its {key!r} is not of type {kind.__name__}."
-                )
+                raise UserError(f"{path} line {number} is damaged: its {key!r} is not a {kind.__name__}.")
         rows.append(row)
     return rows
+
+
+_MANIFEST: dict[str, type] = {
+    "run": str, "name": str, "started": str, "key": str, "data": dict, "files": dict, "ledgers_here": list,
+    "resumed": list,
+}  # fmt: skip
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check the manifest of the run in this directory."""
     file = path / "manifest.json"
-    shapes = {"run": str, "name": str, "started": str, "key": str, "data": dict, "files": dict}
-    shapes["ledgers_here"] = list
-    manifest = {"resumed": [], **read_object(file, *shapes)}
-    for key, kind in {**shapes, "resumed": list}.items():
-        if type(manifest[key]) is not kind:
-            raise UserError(f"{file} is damaged: its {key!r} is not a {kind.__name__}.")
+    manifest = {"resumed": [], **read_object(file)}
+    wrong = [key for key, kind in _MANIFEST.items() if type(manifest.get(key)) is not kind]
+    if wrong:
+        raise UserError(f"{file} is damaged: its {wrong[0]!r} is not a {_MANIFEST[wrong[0]].__name__}.")
     try:
         ledgers_here(manifest)
     except ValueError:
-        raise UserError(
-            f"{file} is damaged: its 'ledgers_here' is not a list of [first, last] nodes."
-        ) from None
+        raise UserError(f"{file} is damaged: its 'ledgers_here' is not a list of [first, last].") from None
     if any(not isinstance(s, dict) or type(s.get("lost_draws")) is not int for s in manifest["resumed"]):
         raise UserError(f"{file} is damaged: its 'resumed' is not a list of stops.")
     return manifest
@@ -239,7 +237,7 @@ def digest_of(path: Path) -> str:
 
 
 def digest_of_object(value: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> str:
-    """Return the digest of a JSON object's content, whatever its layout."""
+    """Return the digest of a JSON object's content, independent of its layout."""
     content = {key: part for key, part in value.items() if key not in without}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -291,6 +289,7 @@ def sync_folder(folder: Path) -> None:
 
 
 RUNS = Path("runs")
+OF_SITE = "run"  # a site's run directory, in its folder of a study
 
 
 def free_path(name: str) -> Path:

@@ -5,7 +5,7 @@ added after the run's end. The certificate holds the digests of the run's files,
 
 A run's key is made when the run begins. Its public half is in the manifest, to which every ledger's first line is
 bound; the private half is `run.key`, readable by its owner alone, so that a stopped run can be resumed. It signs once,
-at the end, and is deleted: nobody can sign anything more in this run's name. docs/tampering.md says what that does not
+at the end, and is deleted: nothing more can be signed in this run's name. docs/tampering.md says what that does not
 show. An organisation's name is the signer's word: whose key it is a reader has to know from elsewhere.
 """
 
@@ -63,9 +63,7 @@ class RunKey:
         except ValueError as error:
             if isinstance(error, UserError) and path.exists():
                 raise
-            raise UserError(
-                f"{path} is missing or damaged, and a run cannot be resumed without its key; run it again."
-            ) from None
+            raise UserError(f"{path} is missing or damaged, and needed to resume; run it again.") from None
         if _public_half(key) != public:
             raise UserError(f"{path} is not the key that {run / 'manifest.json'} names; put it back.")
         return cls(path, key)
@@ -86,16 +84,11 @@ class RunKey:
         self._path.unlink(missing_ok=True)
 
 
-def check_run_signature(certificate: Mapping[str, Any], path: Path) -> None:
-    """Raise unless the run's own key, which the certificate names, has signed it."""
-    if not _verifies(certificate["key"], certificate.get(SIGNATURE), _BY_RUN + signed_content(certificate)):
-        raise UserError(f"{path} is not what the run signed at its end; put it back.")
-
-
 def read_certificate(path: Path) -> dict[str, Any]:
-    """Read a certificate and check the signature of its run."""
+    """Read a certificate; raise unless the run's own key, which it names, has signed it."""
     certificate = read_object(path, "key", SIGNATURE)
-    check_run_signature(certificate, path)
+    if not _verifies(certificate["key"], certificate[SIGNATURE], _BY_RUN + signed_content(certificate)):
+        raise UserError(f"{path} is not what the run signed at its end; put it back.")
     return certificate
 
 
@@ -124,10 +117,8 @@ def read_private_key(path: Path, kind: Any) -> Any:
     except (TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: a passphrase locks it
         key = None
     if not isinstance(key, kind):
-        raise UserError(
-            f"{path} is not a private key in PEM of the kind {kind.__name__}, or a passphrase locks it; name or "
-            "restore the right file."
-        )
+        what = f"{path} is no private key in PEM of the kind {kind.__name__}, or a passphrase locks it"
+        raise UserError(f"{what}; name or restore the right file.")
     return key
 
 
@@ -168,10 +159,8 @@ def check_signatures(certificate: Mapping[str, Any], path: Path) -> list[dict[st
     for one in signatures:
         words = {name: one[name] for name in _FIELDS if name != "signature"}
         if not _verifies(one["key"], one["signature"], _BY_ORGANISATION + signed_content(certificate, words)):
-            raise UserError(
-                f"{path} is not what {one['signer']!r} signed at {one['at']}: it was changed since; put it back, or "
-                "let them sign it again."
-            )
+            what = f"{path} is not what {one['signer']!r} signed at {one['at']}: it was changed since"
+            raise UserError(f"{what}; put it back, or let them sign it again.")
     return signatures
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from gossamer.options.stage import STAGES
 
-WIDE = 200  # columns off a terminal, where no line is cut and a table must not be cut either
+WIDE = 400  # columns off a terminal, where no line is cut and a table must not be cut either
 
 
 class Terminal(Console):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from gossamer.errors import UserError
@@ -20,19 +21,34 @@ from gossamer.results.certificate import epsilon_text, statement
 from gossamer.results.headline import on_hold_out
 
 
-class Tracker(Protocol):
+class Tracker(ABC):
+    library: ClassVar[str]  # its name, too
+    extra: ClassVar[str]  # of pyproject.toml
+
+    @classmethod
+    def check(cls) -> None:
+        """Raise if what it needs is not there."""
+        if find_spec(cls.library) is None:
+            need = f"--track {cls.library} needs its library; pip install 'gossamer[{cls.extra}]' brings it."
+            raise UserError(need)
+
+    @abstractmethod
+    def __init__(self, directory: Path, facts: dict[str, Any]): ...
+
+    @abstractmethod
     def metrics(self, row: dict[str, Any]) -> None:
-        """One evaluation, as `public` leaves it."""
-        ...
+        """Take one evaluation, as `public` leaves it."""
 
+    @abstractmethod
     def end(self, facts: dict[str, str]) -> None:
-        """What the certificate states, once the run has ended; not called where it was stopped."""
-        ...
+        """Take what the certificate states, once the run has ended; not called where it was stopped."""
 
+    @abstractmethod
     def close(self) -> None: ...
 
 
-OpenTracker = Callable[[Path, dict[str, Any]], Tracker]  # (run directory, facts about the run) → a tracker
+# (run directory, facts about the run) → what has the methods `metrics`, `end` and `close` of a tracker
+OpenTracker = Callable[[Path, dict[str, Any]], Any]
 
 
 def public(row: dict[str, Any]) -> dict[str, Any]:
@@ -50,23 +66,15 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     for name, value in row.items():
         if isinstance(value, list):
             figures |= {f"{name}/{i}": each for i, each in enumerate(value)}
-    return {
-        name: float(value)
-        for name, value in figures.items()
-        if isinstance(value, (int, float)) and name != "round"
-    }
+    figures.pop("round", None)
+    return {name: float(value) for name, value in figures.items() if isinstance(value, (int, float))}
 
 
 def privacy_facts(figures: Mapping[str, Any]) -> dict[str, str]:
     """No ε without δ, adjacency, unit and observer."""
-    return {
-        "epsilon_proven": epsilon_text(figures["epsilon_proven"]),
-        "epsilon_claimed": epsilon_text(figures["epsilon_claimed"]),
-        "delta": f"{figures['delta']:g}",
-        "adjacency": str(figures["adjacency"]),
-        "unit": str(figures["unit"]),
-        "observer": str(figures["observer"]),
-    }
+    epsilons = {key: epsilon_text(figures[key]) for key in ("epsilon_proven", "epsilon_claimed")}
+    terms = {key: str(figures[key]) for key in ("adjacency", "unit", "observer")}
+    return {**epsilons, "delta": f"{figures['delta']:g}", **terms}
 
 
 def certified_facts(certificate: Mapping[str, Any]) -> dict[str, str]:
@@ -75,8 +83,10 @@ def certified_facts(certificate: Mapping[str, Any]) -> dict[str, str]:
     return {**privacy_facts(certificate), "privacy": "\n".join(lines), "issued": str(certificate["issued"])}
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Event files under `tensorboard/` in the run directory; `tensorboard --logdir runs` shows them."""
+
+    library, extra = "tensorboard", "track"
 
     def __init__(self, directory: Path, facts: dict[str, Any]):
         from torch.utils.tensorboard import SummaryWriter
@@ -111,29 +121,28 @@ _MLFLOW_PATIENCE = {
 _MLFLOW_TAG = 4000  # characters of a tag, with some to spare
 
 
-def _mlflow_ready() -> None:
-    """Is there a server that answers?"""
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if not uri:
-        raise UserError(
-            "--track mlflow needs to know where to; start `mlflow server` and set MLFLOW_TRACKING_URI, for example to "
-            "http://127.0.0.1:5000."
-        )
-    try:
-        _mlflow_experiment(_mlflow_client())
-    except Exception as error:  # whatever its library may raise
-        raise UserError(
-            f"--track mlflow: no server answers at MLFLOW_TRACKING_URI = {_without_password(uri)} "
-            f"({type(error).__name__}); start it, or leave --track out."
-        ) from None
-
-
-class MLflow:
+class MLflow(Tracker):
     """By its own client: one MLflow run per run, on the server that MLFLOW_TRACKING_URI names.
 
     The client is told everything itself. MLflow's fluent interface would add the user's name, the program's path and
     the state of a git repository; its default is a database in the current folder.
     """
+
+    library, extra = "mlflow", "mlflow"
+
+    @classmethod
+    def check(cls) -> None:
+        """Is there a server that answers?"""
+        super().check()
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        if not uri:
+            example = "MLFLOW_TRACKING_URI, for example to http://127.0.0.1:5000"
+            raise UserError(f"--track mlflow needs a server; start `mlflow server` and set {example}.")
+        try:
+            _mlflow_experiment(_mlflow_client())
+        except Exception as error:  # its library may raise anything
+            where = f"MLFLOW_TRACKING_URI = {_without_password(uri)} ({type(error).__name__})"
+            raise UserError(f"--track mlflow: no server answers at {where}; start it.") from None
 
     def __init__(self, directory: Path, facts: dict[str, Any]):
         from mlflow.entities import Param
@@ -158,9 +167,8 @@ class MLflow:
         from mlflow.entities import RunTag
 
         tags = [RunTag(f"certificate.{name}", text[:_MLFLOW_TAG]) for name, text in facts.items()]
-        self._client.log_batch(
-            self._id, tags=[*tags, RunTag("mlflow.note.content", facts["privacy"][:_MLFLOW_TAG])]
-        )
+        tags.append(RunTag("mlflow.note.content", facts["privacy"][:_MLFLOW_TAG]))
+        self._client.log_batch(self._id, tags=tags)
         self._ended = True
 
     def close(self) -> None:
@@ -187,96 +195,15 @@ def _without_password(uri: str) -> str:
     return uri if "@" not in parts.netloc else parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-_WANDB_PROJECT = "gossamer"  # unless WANDB_PROJECT names another
-_WANDB_LOCAL = ("offline", "dryrun", "disabled")
-_WANDB_SETTINGS: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            "silent", "disable_code", "disable_git", "disable_job_creation", "x_disable_meta", "x_disable_stats",
-            "x_disable_machine_info", "finish_timeout_raises",
-        ),
-        True,
-    ),
-    **dict.fromkeys(("save_code", "x_save_requirements"), False),
-    "console": "off", "host": "not-sent", "program": "gossamer", "finish_timeout": 60,
-}  # fmt: skip
-
-
-def _wandb_ready() -> None:
-    """Log in, unless nothing is sent."""
-    import wandb
-
-    if os.environ.get("WANDB_MODE") in _WANDB_LOCAL:
-        return
-    try:
-        reason = None if wandb.login(prompt=False, verify=True, timeout=20) else "no key"
-    except Exception as error:  # whatever its library may raise
-        reason = type(error).__name__
-    if reason is not None:
-        raise UserError(
-            f"--track wandb cannot log in ({reason}); run `wandb login` first, or set WANDB_MODE=offline to keep its "
-            "files in the run directory."
-        )
-
-
-class WeightsAndBiases:
-    """By its own library; its files are under `wandb/` in the run directory.
-
-    With WANDB_MODE=offline nothing is sent, and `wandb sync` may do it later. Everything that the library would collect
-    by itself is off: the command's words, the terminal's output, the git repository, the host, how busy it is.
-    """
-
-    def __init__(self, directory: Path, facts: dict[str, Any]):
-        import wandb
-
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or _WANDB_PROJECT,
-            name=directory.name,
-            dir=directory,
-            config={name: str(text) for name, text in facts.items()},
-            settings=wandb.Settings(**_WANDB_SETTINGS),
-        )
-        self._ended = False
-
-    def metrics(self, row: dict[str, Any]) -> None:
-        at = row["round"]
-        # Rounds in place of a clock: how long one took is not public, see `public`.
-        self._run.log({**scalars(row), "_timestamp": float(at)}, step=at)
-
-    def end(self, facts: dict[str, str]) -> None:
-        self._run.summary.update({f"certificate.{name}": text for name, text in facts.items()})
-        self._ended = True
-
-    def close(self) -> None:
-        self._run.finish(exit_code=0 if self._ended else 1)
-
-
-class Known(NamedTuple):
-    library: str
-    extra: str  # of pyproject.toml
-    opener: OpenTracker
-    check: Callable[[], None] = lambda: None  # raises if what it needs is not there
-
-
-TRACKERS = {
-    "tensorboard": Known("tensorboard", "track", TensorBoard),
-    "mlflow": Known("mlflow", "mlflow", MLflow, _mlflow_ready),
-    "wandb": Known("wandb", "wandb", WeightsAndBiases, _wandb_ready),
-}
+TRACKERS: dict[str, type[Tracker]] = {one.library: one for one in (TensorBoard, MLflow)}
 
 
 def find_tracker(name: str) -> OpenTracker:
     """Return the tracker of that name, its library and its server checked before the run begins."""
     if name not in TRACKERS:
         raise UserError(f"--track {name} is not a tracker I know; use {', '.join(TRACKERS)}.")
-    known = TRACKERS[name]
-    if find_spec(known.library) is None:
-        raise UserError(
-            f"--track {name} needs {known.library}; pip install 'gossamer[{known.extra}]' brings it."
-        )
-    known.check()
-    return lambda directory, facts: SafeTracker(name, lambda: known.opener(directory, facts))
+    TRACKERS[name].check()
+    return lambda directory, facts: SafeTracker(name, lambda: TRACKERS[name](directory, facts))
 
 
 class SafeTracker:
@@ -302,10 +229,7 @@ class SafeTracker:
     def _try(self, action: Callable[[], Any]) -> Any:
         try:
             return action()
-        except Exception as error:  # whatever a tracker's library may raise
+        except Exception as error:  # a tracker's library may raise anything
             self._tracker = None
-            print(
-                f"gossamer: --track {self._name} failed ({type(error).__name__}); the run continues without it, and "
-                "all figures are in its directory.",
-                file=sys.stderr,
-            )
+            what = f"gossamer: --track {self._name} failed ({type(error).__name__})"
+            print(f"{what}; the run continues without it, all figures are in its directory.", file=sys.stderr)

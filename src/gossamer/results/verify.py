@@ -24,13 +24,7 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import END, certificate_of, digests_of_files
 from gossamer.results.pages import certificate_page
 from gossamer.results.rundir import digest_of, digest_of_object, read_manifest, read_text
-from gossamer.results.signatures import (
-    ADDED_LATER,
-    KEY,
-    check_signatures,
-    read_certificate,
-    signed_content,
-)
+from gossamer.results.signatures import ADDED_LATER, KEY, check_signatures, read_certificate, signed_content
 
 # Without these a run says the same: no figure is about them, and what needs one says that it is missing.
 _MAY_BE_GONE = ("checkpoints/", "models", "average.", "frozen.", "model.json")
@@ -57,11 +51,9 @@ class Verdict:
         if not self.certified:
             first = "all chains verify (no certificate with them: a cut tail would not show)"
         elif self.elsewhere:
-            first = (
-                f"the ledgers here verify and agree with the certificate; those of {len(self.elsewhere)} other nodes "
-                f"(from node {self.elsewhere[0]}) are on other machines: their figures are as stated by their ranks, "
-                "or as planned for their sites"
-            )
+            others = f"those of {len(self.elsewhere)} other nodes (from node {self.elsewhere[0]})"
+            stated = "their figures are as stated by their ranks, or as planned for their sites"
+            first = f"the ledgers here agree with the certificate; {others} are on other machines: {stated}"
         else:
             first = "all chains verify and agree with the certificate"
         second = "signed by the run's key" if self.signed else f"not signed: {self.unsigned_because}"
@@ -90,9 +82,8 @@ def verify_run(run: Path, anchor: str | None = None, proofs: Sequence[NodeProof]
         models = due["digests"]["models"]
         # Of files that are gone there is nothing to compare; those that are here were.
         due["digests"]["files"] = stated["digests"]["files"]
-        due["digests"]["models"] = [
-            a if b is None else b for a, b in zip(stated["digests"]["models"], models, strict=True)
-        ]
+        pairs = zip(stated["digests"]["models"], models, strict=True)
+        due["digests"]["models"] = [known if here is None else here for known, here in pairs]
         if problem := next(differences(stated, due), None):
             version = stated["versions"]["gossamer"]
             made_by = "" if version == gossamer.__version__ else f" (made by gossamer {version:.20})"
@@ -150,7 +141,9 @@ def _check_end(run: Path, manifest: Mapping[str, Any], certificate: Mapping[str,
         raise UserError(f"{path} is signed by another key than {run / 'manifest.json'} names; put it back.")
     known, here = certificate["digests"]["files"], dict(digests_of_files(run))
     for name, digest in known.items():
-        if name not in here and not name.startswith(_MAY_BE_GONE):
+        if name not in here and (
+            lexists(run / name) or not name.startswith(_MAY_BE_GONE)
+        ):  # a link to nothing
             raise UserError(f"{run / name} is missing; put it back.")
         if here.get(name, digest) != digest:
             raise UserError(f"{run / name} is not what the run signed at its end; put it back.")
@@ -194,28 +187,22 @@ def malformed_as_user_error(path: Path | str) -> Iterator[None]:
     except UserError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise UserError(
-            f"{path}: a file does not hold what `gossamer run` writes ({type(error).__name__})."
-        ) from error
+        what = f"a file does not hold what `gossamer run` writes ({type(error).__name__})"
+        raise UserError(f"{path}: {what}.") from error
 
 
 def anchor_of(run: Path) -> str:
     """Return one line to publish: it pins the run's key, and at its end the certificate."""
     manifest = read_manifest(run)
-    return ":".join(["gossamer", "1", manifest["run"], manifest["key"], _ended_as(run)])
-
-
-def _ended_as(run: Path) -> str:
     path = run / "certificate.json"
-    return hashlib.sha256(signed_content(read_certificate(path))).hexdigest() if lexists(path) else ""
+    ended = hashlib.sha256(signed_content(read_certificate(path))).hexdigest() if lexists(path) else ""
+    return ":".join(["gossamer", "1", manifest["run"], manifest["key"], ended])
 
 
 def _check_anchor(run: Path, anchor: str) -> None:
     parts = anchor.strip().split(":")
     if len(parts) != 5 or parts[:2] != ["gossamer", "1"]:
-        raise UserError(
-            f"--anchor {anchor[:40]!r} is not a line that `gossamer certificate anchor` printed; copy all of it."
-        )
+        raise UserError(f"--anchor {anchor[:40]!r} is no line of `certificate anchor`; copy all of it.")
     *own, ended = anchor_of(run).split(":")
     if parts[:4] != own:
         raise UserError(f"{run} is not the run of this anchor: its name or its key is another.")

@@ -2,7 +2,7 @@
 
 The figure in words is the largest chance of a right guess: of two equally likely cases (the record was used, or not)
 an observer of the output of an (ε, δ)-private method tells the right one with probability at most
-(e^ε + δ) / (e^ε + 1), whatever else the observer knows.
+(e^ε + δ) / (e^ε + 1), even if the observer knows everything else.
 """
 
 from __future__ import annotations
@@ -95,12 +95,9 @@ def network_lines(figures: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if not figures:
         return []
     worst = figures["worst_pair"]
+    pair = f"worst pair: records of node {worst['node']}, seen by node {worst['observer']}"
     return [
-        (
-            "one node, which sees what reaches it",
-            f"ε ≤ {epsilon_text(worst['epsilon'])} (worst pair: records of node {worst['node']}, seen by node "
-            f"{worst['observer']})",
-        ),
+        ("one node, which sees what reaches it", f"ε ≤ {epsilon_text(worst['epsilon'])} ({pair})"),
         ("an outsider, who sees the model of every round", f"ε ≤ {epsilon_text(figures['outsider'])}"),
     ]
 
@@ -173,10 +170,8 @@ def _verdict_of_search(search: Mapping[str, Any]) -> str:
     if not search["broken"] or worst is None:
         return f"No record of {search['tried']:,} tried moves more than its bound."
     size = "to a value that is not finite" if worst["moved"] is None else f"by {worst['moved']:.4g} bounds"
-    return (
-        f"Violation: one record moves {worst['place']} {size}, where {worst['priced']:g} is allowed: no ε printed "
-        "for this module holds."
-    )
+    what = f"one record moves {worst['place']} {size}, where {worst['priced']:g} is allowed"
+    return f"Violation: {what}: no ε printed for this module holds."
 
 
 def _verdict_of_coins(c: Mapping[str, Any]) -> list[str]:
@@ -189,10 +184,8 @@ def _verdict_of_coins(c: Mapping[str, Any]) -> list[str]:
     sentences = []
     if by_curve:
         broken.remove("proven")
-        sentences.append(
-            f"Violation: {attack} is outside of what is proven at {audit['confidence']:.4g} confidence: "
-            f"{tests[0]['says']}."
-        )
+        proven = f"what is proven at {audit['confidence']:.4g} confidence"
+        sentences.append(f"Violation: {attack} is outside of {proven}: {tests[0]['says']}.")
     if broken:
         figures = " and ".join(f"{key} ε = {epsilon_text(limit_of(c, key))}" for key in broken)
         return [*sentences, f"Violation: {shown}, above the {figures}."]
@@ -207,15 +200,12 @@ def _verdict_of_coins(c: Mapping[str, Any]) -> list[str]:
 def _other_observer(c: Mapping[str, Any]) -> str:
     """Name the limits of an observer with other secrets than was planned for: its own, and the planned one."""
     limits = c["audit"]["held_against"]
-    count, planned, of_plan = (
-        limits[key] for key in ("colluders", "colluders_planned", "epsilon_proven_as_planned")
-    )
+    count, planned, of_plan = map(limits.get, ("colluders", "colluders_planned", "epsilon_proven_as_planned"))
     more = ", more than was planned for" if count > planned else ""
-    sentence = (
-        f"This observer has the secrets of {count} {'node' if count == 1 else 'nodes'}{more}. Proven is ε = "
-        f"{epsilon_text(limits['epsilon_proven'])} against it, by which it is judged, and ε = {epsilon_text(of_plan)} "
-        f"against any {planned}, as planned."
-    )
+    secrets = f"the secrets of {count} {'node' if count == 1 else 'nodes'}{more}"
+    own = f"ε = {epsilon_text(limits['epsilon_proven'])} against it, by which it is judged"
+    any_planned = f"ε = {epsilon_text(of_plan)} against any {planned}, as planned"
+    sentence = f"This observer has {secrets}. Proven is {own}, and {any_planned}."
     if of_plan is None or c["epsilon_audited"] <= of_plan:
         return sentence
     return f"{sentence} The attack shows more than the planned figure, which does not cover this observer."

@@ -236,16 +236,16 @@ class Watch:
         if silent and timed_out:
             name = name_of(silent[0], self._blocks)
             return self.claim(f"{name} has not answered for {self._timeout:g} s in round {self.round}")
-        if silent:
-            return self._claimed() or self._ended_rank(silent[0])
         if timed_out:
             rank, at = self._slowest()
             name = name_of(rank, self._blocks)
             return self.claim(f"{name} has kept the others waiting for {self._timeout:g} s in round {at}")
-        # All are alive: one has given up and is about to say why.
-        deadline = time.monotonic() + 10 * self.beat
+        # A rank that waited in vain, or has given up, closes its connections before it says why.
+        deadline = time.monotonic() + (3 if silent else 10) * self.beat
         while (known := self._claimed()) is None and time.monotonic() < deadline:
             time.sleep(self.beat / 4)
+        if known is None and silent:
+            return self._ended_rank(silent[0])
         return known or self.claim(f"the ranks lost each other in round {self.round}: {_first_line(error)}")
 
     def _ended_rank(self, rank: int) -> RankError:

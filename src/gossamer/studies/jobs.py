@@ -54,9 +54,7 @@ class Engine:
         self.here = kind == "local"
         known = kind in ("local", "dask") and self.here != bool(self.address)
         if not known or any(map(str.isspace, str(text))):
-            raise UserError(
-                f"{self.name} is not known; it can be local or dask:ADDRESS, for example dask:tls://10.0.0.1:8786."
-            )
+            raise UserError(f"{self.name} is not known; it can be local or dask:ADDRESS.")
         if jobs is not None and not self.here:
             raise UserError(f"--jobs {jobs} is for --engine local; a cluster has its workers' threads.")
         self.jobs = _cores() if jobs is None else whole_number("--jobs", jobs)
@@ -68,15 +66,12 @@ class Engine:
         if self.here:
             return
         if config.data.own:
-            raise UserError(
-                f"data.kind = {config.data.kind!r} is records of your own, and {self.name} would carry them elsewhere; "
-                "use --engine local."
-            )
+            what = f"data.kind = {config.data.kind!r} is records of your own"
+            raise UserError(f"{what}, and {self.name} would carry them elsewhere; use --engine local.")
         if isinstance(config.model, Own):
-            raise UserError(
-                f"model.path = {config.model.path!r} is code of yours, and {self.name} sends no code to be run "
-                "elsewhere; register the model in a plug-in that the workers know (--plugin), or use --engine local."
-            )
+            what = f"model.path = {config.model.path!r} is code of yours, and {self.name} sends no code"
+            remedy = "register the model in a plug-in of the workers (--plugin), or use --engine local"
+            raise UserError(f"{what}; {remedy}.")
 
     @contextmanager
     def open(self) -> Iterator[Executor]:
@@ -121,7 +116,7 @@ class Engine:
                 raise UserError("the processes of the study end before they begin; see the messages above.")
 
     def _check_workers(self) -> None:
-        """Raise if there was no worker for as long as at the start, so that nobody waits for ever."""
+        """Raise if there was no worker for as long as at the start, in place of waiting for ever."""
         if self._client is None:
             return
         try:
@@ -131,15 +126,12 @@ class Engine:
         now = time.monotonic()
         self._seen = now if there else self._seen
         if now - self._seen > self._seconds:
-            raise UserError(
-                f"{self.name}: no worker for {self._seconds:g} s; what has arrived is kept, and the same command "
-                "continues."
-            )
+            kept = "what has arrived is kept, and the same command continues"
+            raise UserError(f"{self.name}: no worker for {self._seconds:g} s; {kept}.")
 
     def at_a_time(self, jobs: int) -> str:
-        return (
-            f"{min(self.jobs, max(1, jobs))} at a time" if self.here else f"at the workers of {self.address}"
-        )
+        here = f"{min(self.jobs, max(1, jobs))} at a time"
+        return here if self.here else f"at the workers of {self.address}"
 
     def _processes(self) -> tuple[Executor, Callable[[], None]]:
         """Of loky, which does not run a user's script again in its children as multiprocessing does."""
@@ -147,9 +139,8 @@ class Engine:
 
         from gossamer.runtime.launch import environment
 
-        executor = ProcessPoolExecutor(
-            self.jobs, env=environment(THREADS), initializer=_begin_process, initargs=(os.getpid(),)
-        )
+        begin = {"initializer": _begin_process, "initargs": (os.getpid(),)}
+        executor = ProcessPoolExecutor(self.jobs, env=environment(THREADS), **begin)
         return executor, lambda: executor.shutdown(wait=True, kill_workers=True)
 
     def _workers(self) -> tuple[Executor, Callable[[], None]]:
@@ -165,10 +156,8 @@ class Engine:
             client.wait_for_workers(1, timeout=self._seconds)
         except (OSError, ValueError, TypeError, RuntimeError) as error:  # a TimeoutError is an OSError
             reason = " ".join(str(error).split())[:160]
-            raise UserError(
-                f"{self.name}: no scheduler with a worker answers there ({reason}); start them with `dask scheduler` "
-                "and `dask worker`, and name the certificates of TLS in Dask's configuration."
-            ) from None
+            how = "start `dask scheduler` and `dask worker`; TLS is set in Dask's configuration"
+            raise UserError(f"{self.name}: no scheduler with a worker answers ({reason}); {how}.") from None
 
         self._client, self._seen = client, time.monotonic()
 
@@ -185,9 +174,8 @@ def settled(future: Future[Outcome], log: Path) -> Outcome:
     try:
         outcome = future.result()
     except (BrokenExecutor, OSError) as error:
-        outcome = Outcome(
-            f"its process ended (out of memory?): {' '.join(str(error).split())[:160]}", died=True
-        )
+        reason = " ".join(str(error).split())[:160]
+        outcome = Outcome(f"its process ended (out of memory?): {reason}", died=True)
     except Exception as error:
         lost = type(error).__name__ in ("KilledWorker", "FutureCancelledError", "CancelledError")
         outcome = Outcome("the scheduler or every worker that began it is gone." if lost else f"{error}")
@@ -228,9 +216,7 @@ def guarded(work: Callable[[DataCache], Any], version: str) -> Outcome:
     from gossamer.training.data import DataCache
 
     if version != gossamer.__version__:
-        return Outcome(
-            f"the worker has gossamer {gossamer.__version__}, and the study {version}; install the same."
-        )
+        return Outcome(f"the worker has gossamer {gossamer.__version__}, the study {version}; use the same.")
     if not _caches:
         _caches.append(DataCache())
     try:

@@ -20,18 +20,12 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.headline import title
 from gossamer.results.rundir import write_atomically
+from gossamer.results.tables import Table, as_csv
+from gossamer.results.terminal import terminal
 from gossamer.studies import papers
 from gossamer.studies.compare.batch import mark_folder, refuse_foreign, run_rows
 from gossamer.studies.compare.grid import Cell, Row, cells
-from gossamer.studies.compare.table import (
-    Table,
-    as_csv,
-    figure_text,
-    proven_text,
-    quality_text,
-    show,
-    summarise,
-)
+from gossamer.studies.compare.table import figure_text, proven_text, quality_text, summarise, warnings
 
 Mode = Literal["paper", "sound"]
 MODES: tuple[Mode, ...] = ("paper", "sound")
@@ -270,10 +264,8 @@ def run_paper_cells(
     spec, results = definition.audit, Results()
     attack: dict[str, Any] = {key: getattr(spec, key) for key in ("canary", "observer", "confidence")}
     attack |= {key: options[key] for key in ("data_dir", "force", "engine")}
-    requests = {
-        place: AuditRequest(config=own[0].config, runs=spec.at(scale), **attack)
-        for place, own in runs.items()
-    }
+    attack["runs"] = spec.at(scale)
+    requests = {place: AuditRequest(config=own[0].config, **attack) for place, own in runs.items()}
     refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
     mark_folder(folder, [])
@@ -334,7 +326,7 @@ def write_paper_table(
     table = Table((*axes, f"paper ({unit})", *heads), tuple(body), caption)
     write_atomically(folder / "table.csv", as_csv([flatten(row) for row in rows]).encode())
     write_atomically(folder / "table.md", f"## {definition.title}\n\n{table.markdown()}".encode())
-    show(table, quiet=quiet)
+    table.show(terminal(to_stderr=quiet))
     return rows
 
 
@@ -370,8 +362,4 @@ def _caption(
         lines.append(f"ε: {' or '.join(relations)}; unit: {' or '.join(units)}; observer: {observer}.")
     if definition.audit:
         lines.append(f"Lower bounds at {definition.audit.confidence:.4g} confidence.")
-    hidden = {own.get("not_private") for own in ours} - {None}
-    lines += [f"† not private, no ε covers it: {because}." for because in sorted(map(str, hidden))]
-    lines += [f"not proven: {why}" for why in sorted({own["not_proven_because"] for own in ours} - {None})]
-    lines += [stamp.upper() for stamp in sorted({own["stamp"] for own in ours} - {None})]
-    return [*lines, *definition.notes]
+    return [*lines, *warnings(ours), *definition.notes]

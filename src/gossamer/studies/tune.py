@@ -7,7 +7,7 @@ for. The choice looks at their models on a public hold-out only, so it is post-p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from gossamer.config.layers import named, resolve
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.options.sentences import as_mapping, as_path
-from gossamer.results.certificate import epsilon_text, relation
+from gossamer.results.certificate import account, epsilon_text, relation
 from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
-from gossamer.results.notebook import Table, columns, fragment, quality
+from gossamer.results.notebook import Shown, quality
+from gossamer.results.tables import Table
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.command import default_folder
 from gossamer.studies.compare.grid import Recipe, Row, lay_out, ledgers, plain
@@ -29,7 +30,7 @@ _FREE = ("algorithm.", "model.", "topology.", "loss", "data.transform", "privacy
 
 
 @dataclass(frozen=True, repr=False)
-class Tuning:
+class Tuning(Shown):
     """The candidates, the chosen one, and what all of them cost together."""
 
     result: dict[str, Any]  # what `--json` prints
@@ -45,7 +46,7 @@ class Tuning:
 
     @property
     def epsilon_proven(self) -> float | None:
-        """Of all candidates together; δ, adjacency, unit and observer stand beside it in `result`."""
+        """Of all candidates together; δ, adjacency, unit and observer are next to it in `result`."""
         epsilon: float | None = self.result["epsilon_proven"]
         return epsilon
 
@@ -58,8 +59,8 @@ class Tuning:
         """Of the chosen run."""
         return Path(self.result["run_dir"]) if self.result["run_dir"] else None
 
-    def _rows(self) -> list[tuple[str, str, str, str]]:
-        return [
+    def _parts(self) -> tuple[str, Table, Any, list[str]]:
+        rows = [
             (
                 ", ".join(f"{key} = {plain(value)}" for key, value in candidate["settings"].items()),
                 quality(candidate) or "—",
@@ -68,26 +69,15 @@ class Tuning:
             )
             for candidate in self.candidates
         ]
-
-    def _notes(self) -> list[str]:
-        failed = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
-        if self.chosen is None:
-            return failed
-        epsilon = epsilon_text(self.epsilon_proven)
-        together = f"all runs together: proven ε = {epsilon} ({relation(self.result)})"
-        return [together, f"the chosen run: {self.directory}", *failed]
-
-    def __repr__(self) -> str:
-        return "\n".join([columns(_HEADER, self._rows()), *self._notes()])
-
-    def _repr_html_(self) -> str:
-        rows = self._rows()
         bold = next((i for i, row in enumerate(rows) if row[-1]), None)
-        table = Table(_HEADER, rows, bold=bold)
-        return fragment("Settings chosen by private runs", table, notes=self._notes())
-
-
-_HEADER = ("settings", "judged by", "own ε", "")
+        notes = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
+        if self.chosen is not None:
+            epsilon = epsilon_text(self.epsilon_proven)
+            notes.append(f"all runs together: proven ε = {epsilon} ({relation(self.result)})")
+            notes.append(f"the chosen run: {self.directory}")
+        notes += account(self.result.get("budget"))
+        table = Table(("settings", "judged by", "own ε", ""), rows, bold=bold)
+        return "Settings chosen by private runs", table, None, notes
 
 
 def tune(
@@ -110,37 +100,30 @@ def tune(
     name, tables = named(recipe)
     for key in varied:
         if not key.startswith(_FREE):
-            raise UserError(
-                f"--over {key} changes what a release costs or what is learned; a choice can be made among "
-                "algorithm, model, topology, loss, data.transform and privacy.clip."
-            )
+            free = "algorithm, model, topology, loss, data.transform and privacy.clip"
+            raise UserError(f"--over {key} changes a release's cost or what is learned; choose among {free}.")
     config = resolve(tables, fixed)
     if config.data.held_out or not config.data.test_is_public:
-        raise UserError(
-            "the choice would look at private records without paying for it: name a public hold-out with data.test, "
-            "and leave out data.held_out."
-        )
+        remedy = "name a public hold-out with data.test, and leave out data.held_out"
+        raise UserError(f"the choice would look at private records without paying for it: {remedy}.")
     if "algorithm.kind" in varied or method_of(config).keeps_local_models:
-        raise UserError(
-            f"algorithm.kind = {config.algorithm.kind!r}: choose among settings of one method, and not of one "
-            "whose un-noised local models would be looked at; leave it as one gossip method."
-        )
+        why = "the choice is among settings of one method that keeps no local models"
+        raise UserError(f"algorithm.kind = {config.algorithm.kind!r}: {why}; leave it as one gossip method.")
     count = len(lay_out([recipe], sets=fixed, overs=varied))
     if count < 2:
-        raise UserError(
-            "there is nothing to choose from: list two values or more, such as --over algorithm.lr=1,3."
-        )
+        raise UserError("there is nothing to choose from: list several values, as --over algorithm.lr=1,3.")
     rows = lay_out([recipe], sets={**fixed, "privacy.runs": count}, overs=varied)
     out, data_dir = as_path("out", out), as_path("data_dir", data_dir)
     out = out or default_folder([name], rows)
     batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
     finished = [(row, results[0]) for row, results in zip(rows, batch.results, strict=True) if results]
     together = ledgers(out)  # what failed, was stopped or was lost has spent its draws too
-    _refuse_unpaid_figures(result for _, result in finished)
+    unpaid = next(filter(None, (no_epsilon_covers(result) for _, result in finished)), None)
+    if unpaid is not None:  # what everyone could not compute would have to be paid for
+        raise UserError(f"the choice would use figures that no ε covers ({unpaid}); judge what is released.")
     best = max(finished, key=lambda pair: _goodness(pair[1]), default=None)
-    terms = {
-        key: finished[0][1][key] if finished else None for key in ("delta", "adjacency", "unit", "observer")
-    }
+    first = finished[0][1] if finished else {}
+    terms = {key: first.get(key) for key in ("delta", "adjacency", "unit", "observer")}
     result = {
         "candidates": [_figures(row, result) for row, result in finished],
         "chosen": _figures(*best) if best else None,
@@ -161,12 +144,3 @@ def _goodness(result: dict[str, Any]) -> float:
         return 0.0 if name is None else -math.inf
     mean: float = result[f"{name}_mean"]
     return mean if larger_is_better(name) else -mean
-
-
-def _refuse_unpaid_figures(results: Iterable[dict[str, Any]]) -> None:
-    """What is chosen by must be what everyone could compute, or the choice itself would have to be paid for."""
-    because = next(filter(None, map(no_epsilon_covers, results)), None)
-    if because is not None:
-        raise UserError(
-            f"the choice would look at figures that no ε covers ({because}); judge what is released."
-        )

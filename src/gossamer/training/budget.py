@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even, Owner
 from gossamer.errors import UserError
 from gossamer.results.certificate import SEEDED
-from gossamer.results.rundir import RUNS, read_manifest
+from gossamer.results.rundir import OF_SITE, RUNS, read_manifest
 from gossamer.runtime.group import Group
 from gossamer.training.plan import Plan
 
@@ -193,9 +194,13 @@ def _written(ledgers: Path | None, o: Plan) -> Callable[[int, Event], bool]:
 
 
 def refuse_unlisted(held: Sequence[Place], data_dir: Path | None, folder: Path) -> None:
-    """Refuse where a run directory in this folder was on the same records and their account does not list it."""
+    """Refuse where a run directory in this folder was on the same records and their account does not list it.
+
+    A site keeps each study in a folder of its own, with the run directory in it.
+    """
     # Before the accounts, which grow.
-    directories = [manifest.parent for manifest in sorted(folder.glob("*/manifest.json"))]
+    manifests = sorted({*folder.glob("*/manifest.json"), *folder.glob(f"*/{OF_SITE}/manifest.json")})
+    directories = [manifest.parent for manifest in manifests]
     runs = {directory: run for directory in directories if (run := _run_of(directory)) is not None}
     for place in held:
         listed = {one.run for one in Account(place.source).spendings}
@@ -217,11 +222,17 @@ def _run_of(directory: Path) -> str | None:
 
 def _sources_of(directory: Path, data_dir: Path | None) -> list[Source]:
     """The records of a run, where they are the user's own and still there."""
-    try:
+    with suppress(UserError, OSError):  # of another version, or half written
         config = stored(directory / "config.toml")
-        return [place.source for place in places(config, data_dir, range(config.nodes))]
-    except (UserError, OSError):  # of another version, or half written
-        return []
+        return [source for node in range(config.nodes) for source in _sources_at(config, data_dir, node)]
+    return []
+
+
+def _sources_at(config: RunConfig, data_dir: Path | None, node: int) -> list[Source]:
+    """A node's records; none where they are on another machine."""
+    with suppress(UserError, OSError):
+        return [place.source for place in places(config, data_dir, [node], shared=node == 0)]
+    return []
 
 
 def charge(o: Plan, times: int, data_dir: Path | None) -> dict[str, Any] | None:
@@ -297,13 +308,19 @@ class Prospect:
 
 
 def prospects(
-    wanted: Sequence[tuple[Plan, int]], data_dir: Path | None, nodes: Iterable[int] | None = None
+    wanted: Sequence[tuple[Plan, int]],
+    data_dir: Path | None,
+    nodes: Iterable[int] | None = None,
+    runs: Path = RUNS,
 ) -> list[Prospect]:
-    """Of every account: what was spent, and with these runs, each so many times. Writes nothing."""
+    """Of every account: what was spent, and with these runs, each so many times. Writes nothing.
+
+    `runs`: the folder of earlier run directories.
+    """
     found: dict[tuple[Path, str], tuple[Account, list[Spending]]] = {}
     for k, (o, times) in enumerate(wanted):
         held = places(o.asked, data_dir, range(o.asked.nodes) if nodes is None else nodes)
-        refuse_unlisted(held, data_dir, RUNS)
+        refuse_unlisted(held, data_dir, runs)
         for place in held:
             account = Account(place.source)
             # A new account without a name is that of the content.

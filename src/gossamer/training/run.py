@@ -320,10 +320,14 @@ class Run:
         if self._complete is None:
             return
         (done, tensors, sent), self._complete = self._complete, None
-        config, layout = self.plan.config, layout_of(self.plan.stack, self.state)
-        facts = {"bytes_sent": sent, "seconds": self.elapsed, "layout": layout, "ledgers": self.book.marks()}
-        folder, nodes = self.directory.checkpoints, self.group.nodes
-        checkpoint.save(folder, done, nodes, config.nodes, run=self.identity, tensors=tensors, facts=facts)
+        config, folder, layout = (
+            self.plan.config,
+            self.directory.checkpoints,
+            layout_of(self.plan.stack, self.state),
+        )
+        facts = {"run": self.identity, "round": done, "bytes_sent": sent, "seconds": self.elapsed}
+        facts |= {"layout": layout, "ledgers": self.book.marks()}
+        checkpoint.save(folder, self.group.nodes, config.nodes, tensors, **facts)
         if config.checkpoints.every is None:
             self.group.join([done])  # every process has its part on disk
             if self.group.first_here:

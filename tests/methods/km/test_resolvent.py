@@ -41,6 +41,29 @@ def test_a_record_moves_as_its_own_proximal_step_does(loss: Any) -> None:
     torch.testing.assert_close(sums, expected, atol=1e-3, rtol=1e-3)
 
 
+@every_loss
+def test_what_a_record_moves_by_does_not_depend_on_the_others(loss: Any) -> None:
+    """To the last bit: alone, among others, among records of 10⁸ and such that are not numbers, on one node and two."""
+    vector, clip = RecordResolvent(loss.implicit_slope, 0.4), lambda norms: (1 / norms).clamp_max(1)
+    a, y, v, mask = draw(2, 37, 33, loss)
+    alone, norm = vector(v[:1], a[:1, :1], y[:1, :1], mask[:1, :1], clip)
+    others = a.clone()
+    others[:, 5:9] *= 1e8
+    others[:, 9] = torch.nan
+    for x, at in ((a, 0), (a.roll(20, 1), 20), (others, 0), (others.roll(36, 1), 36)):
+        labels = y.roll(at, 1)
+        only = torch.zeros_like(mask)
+        only[0, at] = True
+        for nodes in (1, 2):
+            given = v[:nodes], x[:nodes], labels[:nodes]
+            assert vector(*given, mask[:nodes], clip)[1][0, at] == norm[0, 0]
+            assert torch.equal(vector(*given, only[:nodes], clip)[0][0], alone[0])
+    lots = vector(v, a, y, mask, clip)[0]
+    longer = [torch.cat([part, part], 1) for part in (a, y, mask)]
+    longer[2][0, 37:] = False
+    assert torch.equal(vector(v, *longer, clip)[0][0], lots[0])
+
+
 def _proximal_move(
     loss: Any, a: torch.Tensor, y: torch.Tensor, v: torch.Tensor, gamma: float
 ) -> torch.Tensor:

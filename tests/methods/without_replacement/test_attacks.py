@@ -20,6 +20,7 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
+from gossamer.kernels.rounding import EXCESS
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
 from gossamer.methods.without_replacement.attacks import (
     OTHER,
@@ -302,9 +303,8 @@ def test_steps_that_grow_until_they_expand_are_found() -> None:
 def test_steps_within_the_lemma_keep_its_bound_and_nearly_reach_it(controller: str) -> None:
     found = search_writes(**{"algorithm.controller": controller})
     assert not found.broken
-    assert found.worst[WRITE].moved == pytest.approx(
-        1, abs=1e-3
-    )  # float32 rounds a model of length 20 to 2e-6
+    # of a price that is for rounding as well; the model of length 20 that is compared is in float32, a grid of 2e-6
+    assert found.worst[WRITE].moved == pytest.approx(1 / (1 + EXCESS), abs=1e-3)
     assert found.worst[OTHER].moved == 0
 
 

@@ -16,6 +16,7 @@ from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
 from gossamer.algorithms.base import Exponential
 from gossamer.kernels.noise import Stream
+from gossamer.kernels.rounding import EXCESS
 from gossamer.mechanism.noise.base import COUNT
 from gossamer.mechanism.reader import Records
 from gossamer.mechanism.sampling import OnePassSampler, PoissonSampler
@@ -125,7 +126,7 @@ def test_lemma_4_over_random_neighbours(regularisation: float, branch: str, rela
             models, _ = make(
                 features, y, nodes, lot=lot, classes=classes, seed=seed, regularisation=regularisation
             )
-            models.local = start.clone()
+            models.local = start.double()
             write = torch.ones(nodes, classes, dtype=torch.bool)
             ends.append(play(models, [~write] * (turns - 1) + [write], lr, start))
         moved = (ends[0] - ends[1]).norm(dim=2)
@@ -251,7 +252,7 @@ def test_the_noise_is_what_the_ledger_says(share: float) -> None:
     plain, _ = make(x, y, nodes, classes=classes)
     end = play(noised, [write], lambda t: 0.2, zero) - play(plain, [write], lambda t: 0.2, zero)
     event = pages.events[0][0].release
-    assert event.sensitivity == pytest.approx(math.sqrt(classes) * 0.2 / 4)
+    assert event.sensitivity == pytest.approx((1 + EXCESS) * math.sqrt(classes) * 0.2 / 4)
     assert event.noise_multiplier == pytest.approx(z)
     measured = float(end.std())
     assert measured == pytest.approx(event.sigma / math.sqrt(1 - share), rel=0.02)
@@ -287,7 +288,7 @@ def test_a_write_is_one_event_over_all_lots_since_the_last() -> None:
         assert [event.draw for event in events] == [2, 4]
         # the longest step of the window: turn 0 for the first write, turn 3 for the second
         assert [e.release.sensitivity for e in events] == pytest.approx(
-            [math.sqrt(3) * 0.4 / 4, math.sqrt(3) * 0.1 / 4]
+            [(1 + EXCESS) * math.sqrt(3) * lr / 4 for lr in (0.4, 0.1)]
         )
         figure = proven(events, 1e-6, "replace-one")
         assert figure.epsilon == pytest.approx(gdp_epsilon(2 / 2.0, 1e-6))

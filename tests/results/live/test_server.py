@@ -151,18 +151,18 @@ def test_a_port_in_use_and_one_that_is_none_are_a_sentence(run: Path, command: A
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, _, errors = command("watch", str(run), "--port", str(port), "--no-browser")
+        code, _, errors = command("watch", str(run), "--port", str(port))
     assert code == 2
     assert errors.startswith(f"gossamer: --port {port} cannot be used: ")
     assert len(errors.splitlines()) == 1
     with pytest.raises(UserError, match="--port 70000 is not a port"):
         watch(run, port=70000)
-    code, _, errors = command("watch", str(run / "checkpoints"), "--no-browser")
+    code, _, errors = command("watch", str(run / "checkpoints"))
     assert (code, len(errors.splitlines())) == (2, 1)
 
 
 def test_the_command_ends_at_once_by_ctrl_c(run: Path, start: Any) -> None:
-    words = [sys.executable, "-m", "gossamer", "watch", str(run), "--no-browser"]
+    words = [sys.executable, "-m", "gossamer", "watch", str(run)]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     process = start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     assert process.stdout is not None
@@ -173,35 +173,6 @@ def test_the_command_ends_at_once_by_ctrl_c(run: Path, start: Any) -> None:
     _, errors = process.communicate(timeout=120)  # a hang, not a benchmark
     assert (process.returncode, errors) == (0, "")
     connection.close()
-
-
-def test_a_browser_is_opened_by_a_file_of_the_users_own(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[tuple[str, int, str]] = []
-
-    def record(uri: str) -> bool:
-        path = Path(uri.removeprefix("file://"))
-        opened.append((uri, path.stat().st_mode & 0o777, path.read_text()))
-        return True
-
-    def ends(self: LiveServer, **_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setenv("DISPLAY", ":9")
-    monkeypatch.setattr("webbrowser.open", record)
-    monkeypatch.setattr(LiveServer, "serve_forever", ends)
-    said: list[str] = []
-    watch(run, say=said.append)
-    ((uri, mode, text),) = opened
-    token = said[0].split("token=")[1].split()[0]
-    assert token in text
-    assert token not in uri  # the arguments of a command are readable by all users
-    assert mode == 0o600
-    assert not Path(uri.removeprefix("file://")).exists()
-    watch(run, browser=False, say=said.append)
-    monkeypatch.delenv("DISPLAY")
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    watch(run, say=said.append)
-    assert len(opened) == 1 or not sys.platform.startswith("linux")
 
 
 BAD = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"

@@ -83,7 +83,7 @@ def test_a_module_of_the_users_own_must_be_handed_over(change: dict[str, Any]) -
         ),
         (
             nn.Linear(2, 2),
-            r"the module has no parameter '1\.weight', which the run trained; it has weight, bias",
+            r"the module has no '1\.weight', which the run trained; it has weight, bias",
         ),
         (
             nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2)),
@@ -136,5 +136,5 @@ def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() ->
 
 def test_a_network_of_thousands_of_layers_is_not_begun() -> None:
     said = {**json.loads(description().text()), "model": {"kind": "mlp", "hidden": [1] * 100_000}}
-    with pytest.raises(UserError, match="its figures do not go together"):
+    with pytest.raises(UserError, match="its figures do not fit"):
         parse(json.dumps(said).encode(), Path("model.json"))

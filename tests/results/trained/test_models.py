@@ -75,7 +75,7 @@ def test_no_rows_no_predictions() -> None:
     [
         (
             0,
-            "the model of node 0 is where that node was hosted; here are those of nodes 1–2, and the average",
+            "the model of node 0 is where it was hosted; here are those of nodes 1–2, and the average",
         ),
         (3, "node = 3 is not a node of this run: name 0 to 2, or 'average'"),
         (-1, "is not a node"),
@@ -90,5 +90,5 @@ def test_a_model_that_is_not_here_is_a_sentence(node: Any, words: str) -> None:
 def test_steps_that_lead_elsewhere_than_to_the_networks_size_are_a_sentence() -> None:
     from gossamer.data.inputs import Inputs
 
-    with pytest.raises(UserError, match=r"a record becomes \(3,\) numbers here, and the model takes \(2,\)"):
+    with pytest.raises(UserError, match=r"records of shape \(3,\): the model takes \(2,\)"):
         models(inputs=Inputs(shape=(2,), scale="unit-ball", bias=True)).predict(ROWS)

@@ -67,7 +67,7 @@ def test_damaged_and_missing_models_are_named(run: Path) -> None:
     with pytest.raises(UserError, match=r"model\.json is missing, and the run had written it"):
         StoredWeights(run)
     (run / "certificate.json").unlink()
-    with pytest.raises(UserError, match=r"has not ended: .* `gossamer run --resume"):
+    with pytest.raises(UserError, match=r"has not ended, .* `gossamer run --resume"):
         StoredWeights(run)
 
 
@@ -76,5 +76,5 @@ def test_anothers_models_are_not_taken_for_this_runs(run: Path, made: Path) -> N
     with pytest.raises(UserError, match="is not what the run signed"):
         StoredWeights(run).of(0)
     resign(run)
-    with pytest.raises(UserError, match=r"does not hold what .*model\.json says; put them back together"):
+    with pytest.raises(UserError, match=r"does not fit .*model\.json; put them back together"):
         StoredWeights(run).of(0)

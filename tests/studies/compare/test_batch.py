@@ -13,10 +13,11 @@ from tests.support.own_records import on_table, write_table
 
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.errors import UserError
+from gossamer.results.tables import Table
+from gossamer.results.terminal import terminal
 from gossamer.studies.compare import batch, grid
 from gossamer.studies.compare.batch import Display, alone_in
 from gossamer.studies.compare.grid import Cell, Row
-from gossamer.studies.compare.table import Table, show
 from reproductions.known import finished_rows
 
 FIXED: dict[str, Any] = {"rounds": 2, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
@@ -67,7 +68,7 @@ def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
         return failed
 
     monkeypatch.setattr(batch, "run_cells", work)
-    monkeypatch.setattr(Cell, "is_signed", lambda cell, out: False)
+    monkeypatch.setattr(Cell, "verify", lambda cell, out: None)
     return ran
 
 
@@ -86,7 +87,7 @@ def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert (second.ran, second.kept, second.failed) == (1, 2, {})
     mark = json.loads((out / batch.MARK).read_text())
     assert [cell["label"] for cell in mark["rows"][0]["cells"]] == [f"quickstart {seed}" for seed in range(3)]
-    assert (second.summary["cells_kept"], second.summary["cells_unsigned"]) == (2, 2)
+    assert second.summary["cells_kept"] == 2
 
 
 @pytest.mark.slow
@@ -161,7 +162,7 @@ def test_a_cell_ends_in_one_line(
 def test_with_json_all_of_it_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with Display(Path("out"), 3, quiet=True) as display:
         display.say("2 cells")
-    show(Table(("method", "ε"), (("x", "1"),), ("a caption",)), quiet=True)
+    Table(("method", "ε"), (("x", "1"),), ("a caption",)).show(terminal(to_stderr=True))
     out = capsys.readouterr()
     assert out.out == ""
     assert "a caption" in out.err

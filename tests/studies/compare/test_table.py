@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from tests.support.comparisons import ROWS, result, row
 
-from gossamer.studies.compare.table import Table, as_csv, compare_table, curve, show, spread, summarise
+from gossamer.results.tables import Table, as_csv
+from gossamer.results.terminal import terminal
+from gossamer.studies.compare.table import compare_table, curve, spread, summarise
 
 
 def test_markdown_says_what_the_figures_mean() -> None:
@@ -62,7 +64,8 @@ def test_figures_that_no_epsilon_covers_have_a_mark_and_its_meaning() -> None:
 
 
 def test_brackets_of_users_stay_in_header_rows_and_caption(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Table(("data.ranges[x]", "[b]"), (("[bold]1[/bold]", "y" * 150),), ("[c] as given",)), quiet=False)
+    table = Table(("data.ranges[x]", "[b]"), (("[bold]1[/bold]", "y" * 150),), ("[c] as given",))
+    table.show(terminal())
     out = capsys.readouterr().out
     for piece in ("data.ranges[x]", "[b]", "[bold]1[/bold]", "y" * 150, "[c] as given"):
         assert piece in out

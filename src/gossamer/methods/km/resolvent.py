@@ -16,8 +16,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gossamer.kernels.products import added_up, dots_and_squares
+from gossamer.kernels.threads import runs_compiled
 from gossamer.mechanism.clipping import Weigh
 
+BLOCK = (
+    1024  # of numbers at a time: a multiple of every vector's length, and too few to be shared among threads
+)
 ImplicitSlope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (⟨a, v⟩, y, c) → slope at the proximal point
 
 
@@ -30,9 +35,9 @@ class RecordResolvent:
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         # In double precision: in single, a tiny record's square is 0, and a norm of 0 would pass every clip.
-        a, y, points_ = x.flatten(2).double(), y.double(), points.double()
-        squared = a.square().sum(2)
-        slopes = self.implicit_slope(torch.bmm(a, points_[..., None])[..., 0], y, self.step * squared)
+        a = x.flatten(2).double()
+        at, squared = _of_each(a, points.double())
+        slopes = in_blocks(self.implicit_slope, at, y.double(), self.step * squared)
         norms = slopes.abs() * squared.sqrt()
         # A record that is not finite has no norm to clip; it is left out, as the gradient kernels do.
         usable = mask & norms.isfinite() & slopes.isfinite() & squared.isfinite()
@@ -40,7 +45,36 @@ class RecordResolvent:
         kept = weigh(norms if unit is None else norms / unit[:, None])
         weights = torch.where(usable, kept * slopes, 0.0)
         a = a.masked_fill(~usable[..., None], 0)
-        return torch.bmm(weights[:, None], a)[:, 0].to(points), norms.to(points)
+        return _summed(weights, a).to(points), norms.to(points)
+
+
+def _of_each(a: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """(m, B) ⟨a, v⟩ and ‖a‖², to the last bit whatever the other records are."""
+    if not runs_compiled(a):
+        return torch.bmm(a, points[..., None])[..., 0], a.square().sum(2)
+    at, squared = a.new_empty(a.shape[:2]), a.new_empty(a.shape[:2])
+    dots_and_squares(*(part.detach().contiguous().numpy() for part in (a, points, at, squared)))
+    return at, squared
+
+
+def _summed(weights: Tensor, a: Tensor) -> Tensor:
+    """Σ_b w_b a_b of each node, to the last bit however long the others' lots are."""
+    if not runs_compiled(a):
+        return torch.bmm(weights[:, None], a)[:, 0]
+    total = a.new_empty(len(a), a.shape[2])
+    added_up(*(part.detach().contiguous().numpy() for part in (weights, a, total)))
+    return total
+
+
+def in_blocks(function: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """An elementwise function of tensors of one shape, always of as many numbers at a time.
+
+    torch takes what is left of a vector's length another way, and the last bits may differ.
+    """
+    missing = -given[0].numel() % BLOCK
+    rows = [torch.nn.functional.pad(part.flatten(), (0, missing)).view(-1, BLOCK) for part in given]
+    values = [function(*own) for own in zip(*rows, strict=True)]
+    return torch.cat([*values, given[0].new_empty(0)])[: given[0].numel()].view_as(given[0])
 
 
 @dataclass

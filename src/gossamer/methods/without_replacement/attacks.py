@@ -410,11 +410,9 @@ class WriteProbe:
         x, y = torch.cat([x, record.x[None].to(x)]), torch.cat([y, record.y[None].to(y)])
         (with_it, priced), (without, _) = (self._write(scene, x, y, present) for present in (True, False))
         apart = (with_it.flatten(1).double() - without.flatten(1).double()).norm(dim=1)
-        # A model of length 20 in float32 is a grid of 2e-6, and a step may be a thousandth. At most so far, with a
-        # rounding in each turn of the model and of its lot's sum; it is shown next to the distance, and the certificate
-        # says that no proof covers it.
+        # Without noise a write is a float32 model: of length 20 it is a grid of 2e-6, and a step may be a thousandth.
         lengths = with_it.flatten(1).norm(dim=1) + without.flatten(1).norm(dim=1)
-        rounding = 2.0**-23 * (1 + scene.turns) * (lengths.double() / priced + _SMALL_LOT)
+        rounding = 2.0**-24 * lengths.double() / priced
         # Under replace-one the price is of two such records: each is tested against its half.
         return [
             (place, float(apart[i]) / priced, allowed, float(rounding[i]))
@@ -437,7 +435,7 @@ class WriteProbe:
         held = Records(x.repeat(nodes, 1), y.repeat(nodes), [size] * nodes)
         reader = replace(parts, records=held, sampler=dealt).reader(book, Stream.seeded(0))
         nobody = torch.zeros(nodes, self._classes, dtype=torch.bool)
-        reader.local = public.repeat(nodes, 1, 1)
+        reader.local = public.repeat(nodes, 1, 1).double()
         last = scene.first + scene.turns - 1
         for t in range(scene.first, last):
             reader.open(t, self._steps(t))

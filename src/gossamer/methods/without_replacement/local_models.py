@@ -5,6 +5,9 @@ class that its own lots move without noise; `write` is the only way out. It rele
 model with a noised gradient step, and by Lemma 4 the distance one record can make in it is that of a single step,
 however many lots went into the local model since its last write: each step is non-expansive. So a record is protected
 once per class and pass, and the classes of a lot are one joint release: one event per node and turn that writes.
+
+Local models and lots are in double precision, and a write is rounded to whole numbers as every release is. What double
+precision loses in all steps together is bounded by `rounding_of_steps`, and a write pays for it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from torch import Tensor
 from gossamer.accounting import releases
 from gossamer.accounting.releases import Event, Release
 from gossamer.kernels.noise import RATIO, Stream
+from gossamer.kernels.rounding import EXCESS
 from gossamer.mechanism.noise.base import COUNT, NOISE, Mechanism, Participation
 from gossamer.mechanism.noise.gaussian import Gaussian
 from gossamer.mechanism.reader import Book, Records
@@ -40,10 +44,10 @@ class Blind:
     raw: ClassVar[bool] = False  # does the choice follow raw values, so that it is a release of its own?
 
     def state(self, models: LocalModels) -> Tensor:
-        return models.local.new_zeros(*models.local.shape[:2], 1)
+        return models.written.new_zeros(*models.local.shape[:2], 1)
 
     def reward(self, models: LocalModels) -> Tensor:
-        return models.local.new_zeros(models.local.shape[:2])
+        return models.written.new_zeros(models.local.shape[:2])
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class RawView(Blind):
     raw: ClassVar[bool] = True
 
     def state(self, models: LocalModels) -> Tensor:
-        return torch.cat([models.local / TENS, models.lot_loss()[..., None]], -1)
+        return torch.cat([models.local.float() / TENS, models.lot_loss()[..., None]], -1)
 
     def reward(self, models: LocalModels) -> Tensor:
         return -models.lot_loss()
@@ -107,7 +111,10 @@ class LocalModels:
         self._lots = torch.tensor(list(lots), dtype=torch.float64)
         self._allowance = torch.tensor(list(allowance))
         m, d = len(self.nodes), self._records.x.shape[1]
-        self.local = torch.zeros(m, classes, d)
+        self.local = torch.zeros(m, classes, d, dtype=torch.float64)
+        least = min(float(lr) for lr in map(rule.lr, range(rule.rounds)))
+        lost = rounding_of_steps(rule, record_bound, max(lots), d)
+        self._excess = max(EXCESS, lost / (least * record_bound / max(lots)))
         self.written = torch.zeros(m, classes, d)  # what each node last made public
         self.released_loss = torch.full((classes,), math.log(2.0))  # of the model from zero
         self.waited = torch.zeros(m, classes)  # turns since the last write
@@ -131,7 +138,7 @@ class LocalModels:
         lot = self._sampler.draw(self._stream, self.nodes, self._records.sizes, t)
         x, y, _, _ = self._records.take(lot)
         signs = 2.0 * torch.nn.functional.one_hot(y, self.local.shape[1]).to(x) - 1
-        self._lot = x, signs * lot.mask.to(x)[..., None]
+        self._lot = x.double(), signs.double() * lot.mask[..., None]
         before, self._passes = self._passes, self._sampler.passes(t)
         self._stale |= self._changes(before, self._passes)[:, None] & (self._window > 0)
         if self._view.raw:
@@ -157,7 +164,7 @@ class LocalModels:
             )
         # The longest step since each class's last write, this one included: Lemma 4's maximum. Times B / b it is what
         # adding or removing a record can move in one class.
-        each = self._window.clamp_min(self._lr) * self._bound / self._lots[:, None]
+        each = (1 + self._excess) * self._window.clamp_min(self._lr) * self._bound / self._lots[:, None]
         joint = math.sqrt(each.shape[1]) * torch.where(chosen, each, 0.0).amax(1)
         multiplier = self._noise.levels(self._turn)
         releases = []
@@ -174,6 +181,7 @@ class LocalModels:
         self._scales = whole[:, None] / math.sqrt(1 - self._view.loss_share) * each
         if self._view.loss_share:
             self._loss_scales = whole / math.sqrt(self._view.loss_share) * LOSS_RANGE / 2 / self._lots
+            self._loss_scales *= 1 + self._excess
 
     def _noised(self, purpose: int, i: int, rows: Tensor, scales: Tensor) -> Tensor:
         """Node i's release of rows (C, k), one for each class, with noise of these deviations."""
@@ -192,7 +200,7 @@ class LocalModels:
         `average` off: w_G ← Π(w_G − η ∇f(w_G) + noise).
         """
         x, signs = self._opened()
-        x, signs = x[i], signs[i]
+        x, signs, public = x[i], signs[i], public.double()
         margins = signs * (x @ public.mT)
         slope = (
             self.rule.regularisation * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
@@ -201,7 +209,7 @@ class LocalModels:
         new = self._project(self._noised(NOISE, i, start - self._lr * slope, self._scales[i]))
         if self._view.loss_share:
             self._release_loss(i, margins, signs, chosen)
-        self._left[i] = torch.where(chosen[:, None], new, public)
+        self._left[i] = torch.where(chosen[:, None], new, public).float()
         return self._left[i].clone()
 
     def step_locally(self, chosen: Tensor) -> None:
@@ -223,11 +231,11 @@ class LocalModels:
 
     def lot_loss(self) -> Tensor:
         """(m, C) the lot's mean loss at the local models: raw, for eyes on the node only."""
-        return self._losses(self.local, *self._opened()).sum(1) / self._lots.to(self.local)[:, None]
+        return (self._losses(self.local, *self._opened()).sum(1) / self._lots[:, None]).float()
 
     def models(self) -> Tensor:
         """(m, C·d) the local models with their un-noised tail: they stay on their nodes."""
-        return self.local.flatten(1)
+        return self.local.flatten(1).float()
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint, which may leave the node: public values only."""
@@ -238,7 +246,7 @@ class LocalModels:
         losses = torch.nn.functional.softplus(-margins).clamp_max(LOSS_RANGE) - LOSS_RANGE / 2
         mean = (losses * (signs != 0)).sum(0) / self._divisors[i] + LOSS_RANGE / 2
         scales = self._loss_scales[i].expand(len(mean))
-        noised = self._noised(COUNT, i, mean[:, None], scales)[:, 0].clamp(0, LOSS_RANGE)
+        noised = self._noised(COUNT, i, mean[:, None], scales)[:, 0].clamp(0, LOSS_RANGE).float()
         self.released_loss = torch.where(chosen, noised, self.released_loss)
 
     def _closing(self) -> Tensor:
@@ -278,6 +286,21 @@ class LocalModels:
         lots = self._sampler.lot_numbers(self._turn)
         lot = None if lots is None else lots[i]
         return Participation(self._sampler.kind, self._rates[i], self._adjacency, number, lot)
+
+
+def rounding_of_steps(rule: WithoutReplacement, record_bound: float, lot: float, features: int) -> float:
+    """How far apart rounding can bring two local models, and their writes, in all of a run's steps.
+
+    A step without rounding is non-expansive. With it, u = 2⁻⁵³, a record's margin is off by p u B R for weights of norm
+    R, its slope by a quarter of that and 8 u, the sum of n gradients of norm B by n u of theirs, and the rest of the
+    step by 8 u R; two models by twice as much. A lot has fewer than 2 b + 400 records but with a probability below
+    e⁻¹⁰⁰.
+    """
+    steps = [2 * float(rule.lr(t)) for t in range(rule.rounds)]
+    most, unit = 2 * lot + 400, 2.0**-53
+    reach = most / lot * record_bound * sum(steps) if rule.radius is None else rule.radius
+    of_sum = most / lot * record_bound * (features * record_bound * reach / 4 + most + 8)
+    return 2 * unit * (max(steps) * of_sum + 8 * reach) * rule.rounds
 
 
 def raw_decision(sensitivity: float, part: Participation) -> Release:

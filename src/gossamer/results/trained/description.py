@@ -56,9 +56,7 @@ class Description:
     centre: bool  # is a mean, the first parameter, subtracted from every record?
     parameters: tuple[Parameter, ...]
     mean: Literal["exp"] | None = None  # what makes a regression's prediction of the output; None: it is
-    lora: Annotated[LoRA, Table()] | None = (
-        None  # of adapters on the network, where the configuration asks for some
-    )
+    lora: Annotated[LoRA, Table()] | None = None  # adapters on the network, where asked for
     level: float | None = None  # of the quantile that a regression predicts
     format: int = FORMAT
 
@@ -87,10 +85,8 @@ class Description:
         """With any weights; `own`: the user's module, where the run was of one."""
         kind = self.model["kind"]
         if own is None and (self.own_module or kind in BROUGHT):
-            raise UserError(
-                "the run trained a module of the user's own, and a run directory holds no code; hand it over: "
-                "gossamer.load(RUN, module=net), or --module FILE:NAME."
-            )
+            remedy = "hand it over: gossamer.load(RUN, module=net), or --module FILE:NAME"
+            raise UserError(f"the run trained a module of the user's own, and holds no code; {remedy}.")
         if own is not None:
             network = own if isinstance(own, Centred) else self._centred(self._adapted(own))
             self.check_fits(network, "the module")
@@ -101,9 +97,8 @@ class Description:
                     self.check_fits(self._built(), f"model.kind = {kind!r}")
                 return self._built()
             except (RuntimeError, TypeError, OverflowError) as error:
-                raise UserError(
-                    f"model.kind = {kind!r} cannot be built as it is described ({type(error).__name__})."
-                ) from None
+                reason = type(error).__name__
+                raise UserError(f"model.kind = {kind!r} cannot be built as described ({reason}).") from None
 
     def _built(self) -> nn.Module:
         network = models.parse(self.model).make(self.input_shape, self.classes or self.several or 1)
@@ -120,22 +115,18 @@ class Description:
         """Names and shapes of the trained parameters, one by one."""
         there = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
         for parameter in self.parameters:
-            if parameter.name not in there:
-                raise UserError(
-                    f"{what} has no parameter {parameter.name!r}, which the run trained; it has {_some(list(there))}."
-                )
-            if there[parameter.name] != parameter.shape:
-                raise UserError(
-                    f"{what} has a parameter {parameter.name!r} of shape {there[parameter.name]}; the run trained one "
-                    f"of shape {parameter.shape}."
-                )
+            name, shape = parameter.name, there.get(parameter.name)
+            if shape is None:
+                others = _some(list(there))
+                raise UserError(f"{what} has no {name!r}, which the run trained; it has {others}.")
+            if shape != parameter.shape:
+                trained = f"the run trained one of shape {parameter.shape}"
+                raise UserError(f"{what} has a parameter {name!r} of shape {shape}; {trained}.")
         known = {parameter.name for parameter in self.parameters}
         strange = [name for name in ParameterStack(module).names if name not in known]
         if strange:
-            raise UserError(
-                f"{what} has a parameter {strange[0]!r}, which the run did not train; if the run kept it frozen, set "
-                "requires_grad = False on it."
-            )
+            remedy = "if the run kept it frozen, set requires_grad = False on it"
+            raise UserError(f"{what} has a parameter {strange[0]!r}, which the run did not train; {remedy}.")
 
 
 _FORM = TypeAdapter(Description)
@@ -150,18 +141,14 @@ def parse(text: bytes, path: Path) -> Description:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"] if str(step).isprintable())[:80]
-        raise UserError(
-            f"{path} is damaged: it is not the description of a model (at {where or 'its start'})."
-        ) from None
+        raise UserError(f"{path} is damaged: it describes no model (at {where or 'its start'}).") from None
     labels_fit = not d.labels or len(d.labels) == (d.classes or d.several)
     outputs_fit = d.outputs >= (d.classes or 1) or (d.classes, d.outputs) == (2, 1)
     sizes = [d.nodes, d.outputs, *d.input_shape, *d.inputs.shape]
     fit = labels_fit and outputs_fit and all(0 < size <= _MOST for size in sizes)
     fit = fit and len(json.dumps(d.model)) <= _MOST_OPTIONS
     if d.format != FORMAT or not fit or not isinstance(d.model.get("kind"), str):
-        raise UserError(
-            f"{path} is damaged, or of another version of gossamer: its figures do not go together."
-        )
+        raise UserError(f"{path} is damaged, or of another version of gossamer: its figures do not fit.")
     return d
 
 

@@ -73,10 +73,8 @@ class Prepared(nn.Module):
 
     def __init__(self, inputs: Inputs, network: nn.Module) -> None:
         super().__init__()
-        low, high = (
-            torch.tensor([inputs.ranges.get(name, [0.0, 1.0])[end] for name in inputs.columns])
-            for end in (0, 1)
-        )
+        ranges = [inputs.ranges.get(name, [0.0, 1.0]) for name in inputs.columns]
+        low, high = torch.tensor(ranges).reshape(-1, 2).T
         self.register_buffer("low", low)
         self.register_buffer("span", high - low)
         self.ranges, self.scale, self.bias = bool(inputs.ranges), inputs.scale, inputs.bias
@@ -161,25 +159,17 @@ def _onnx(whole: nn.Module, rows: Tensor) -> tuple[bytes, _Run]:
         import onnxruntime
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise UserError(
-            f"--format onnx needs {error.name}: pip install 'gossamer[export]', or use safetensors."
-        ) from None
+        how = "pip install 'gossamer[export]', or use safetensors"
+        raise UserError(f"--format onnx needs {error.name}: {how}.") from None
     try:
-        program = torch.onnx.export(
-            whole,
-            (rows[:3],),
-            dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("rows")},),
-            input_names=["records"],
-            output_names=["outputs"],
-            verbose=False,
-        )
+        shapes = ({0: torch.export.Dim("rows")},)
+        names: dict[str, Any] = {"input_names": ["records"], "output_names": ["outputs"]}
+        few = (rows[:3],)
+        program = torch.onnx.export(whole, few, dynamo=True, dynamic_shapes=shapes, verbose=False, **names)
         assert program is not None
         content: bytes = program.model_proto.SerializeToString()
     except Exception as error:  # of whichever part of torch's exporter
-        raise UserError(
-            f"--format onnx cannot hold this network ({_first_line(error)}); use safetensors."
-        ) from error
+        raise UserError(f"--format onnx cannot hold it ({_first_line(error)}); use safetensors.") from error
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, lambda x: session.run(None, {"records": x.numpy()})[0]
 

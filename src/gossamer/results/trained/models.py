@@ -51,10 +51,8 @@ class Models:
         if node is None:
             return "average" if self._weights.has_average else self.nodes[0]
         if node == "average" and not self._weights.has_average:
-            raise UserError(
-                "node = 'average' is in no file of a site, which has its own model alone; leave it out, or name "
-                f"{_nodes(self.nodes)}."
-            )
+            remedy = f"leave it out, or name {_nodes(self.nodes)}"
+            raise UserError(f"node = 'average': a site has its own model alone; {remedy}.")
         return node
 
     def weights(self, node: Node | None = None) -> dict[str, Tensor]:
@@ -66,10 +64,8 @@ class Models:
             last = self.description.nodes - 1
             raise UserError(f"node = {node!r} is not a node of this run: name 0 to {last}, or 'average'.")
         if node not in self._weights.nodes:
-            raise UserError(
-                f"the model of node {node} is where that node was hosted; here are those of {_nodes(self.nodes)}"
-                f"{', and the average' * self._weights.has_average}."
-            )
+            here = _nodes(self.nodes) + ", and the average" * self._weights.has_average
+            raise UserError(f"the model of node {node} is where it was hosted; here are those of {here}.")
         return self._weights.of(node)
 
     def state(self, node: Node | None = None) -> dict[str, Tensor]:
@@ -93,9 +89,7 @@ class Models:
         d = self.description
         rows = d.inputs.prepared(d.inputs.records(x), self._data_dir)
         if rows.shape[1:] != d.input_shape:
-            raise UserError(
-                f"a record becomes {rows.shape[1:]} numbers here, and the model takes {d.input_shape}."
-            )
+            raise UserError(f"records of shape {rows.shape[1:]}: the model takes {d.input_shape}.")
         inputs, network = torch.from_numpy(np.ascontiguousarray(rows)), self.module(node)
         with torch.no_grad():
             parts = [network(inputs[at : at + BATCH]) for at in range(0, len(inputs), BATCH)]

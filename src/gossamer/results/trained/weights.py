@@ -86,11 +86,7 @@ class HeldWeights:
 
 
 def _write(
-    path: Path,
-    run: str,
-    tensors: Point,
-    header: Mapping[str, Any],
-    dtype: torch.dtype | None = torch.float32,
+    path: Path, run: str, tensors: Point, header: Mapping[str, Any], dtype: torch.dtype | None = torch.float32
 ) -> None:
     content = {
         name: value.to(dtype or value.dtype).clone(memory_format=torch.contiguous_format)
@@ -150,9 +146,7 @@ class StoredWeights:
         shapes = {key: tuple(value.shape) for key, value in tensors.items()}
         due = {p.name: (*rows, *p.shape) for p in self.description.parameters}
         if not fits or (name != FIXED and shapes != due):
-            raise UserError(
-                f"{path} does not hold what {self._run / DESCRIPTION} says; put them back together."
-            )
+            raise UserError(f"{path} does not fit {self._run / DESCRIPTION}; put them back together.")
         return header, tensors
 
     def _read(self, name: str) -> bytes:
@@ -172,9 +166,7 @@ def signed_files(run: Path) -> dict[str, str]:
     """Return name → digest of the files that the run's certificate covers."""
     path = run / "certificate.json"
     if not path.exists():
-        raise UserError(
-            f"{run} has not ended: models are written at a run's end; `gossamer run --resume {run}` continues it."
-        )
+        raise UserError(f"{run} has not ended, so it has no models; `gossamer run --resume {run}` continues.")
     digests = read_certificate(path).get("digests")
     files = digests.get("files") if isinstance(digests, dict) else None
     if not isinstance(files, dict):
@@ -218,9 +210,7 @@ def _digests_in(path: Path, nodes: int) -> Iterator[tuple[int, str]]:
     except UserError:
         raise
     except Exception as error:  # safetensors and torch have their own for what is no such file
-        raise UserError(
-            f"{path} is damaged: it does not hold a run's models ({type(error).__name__})."
-        ) from None
+        raise UserError(f"{path} is damaged: it holds no run's models ({type(error).__name__}).") from None
     if tensors:
         raise UserError(f"{path} is damaged: {DESCRIPTION} does not know {sorted(tensors)[0]!r:.60}.")
     if len(flat) not in (1, len(part)):

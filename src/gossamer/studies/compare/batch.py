@@ -38,12 +38,11 @@ class Batch:
     failed: dict[str, str]  # label of the cell → reason
     ran: int
     kept: int  # finished before
-    unsigned: int = 0  # of those finished before, without a signature of their run
     budget: dict[str, Any] | None = None  # of all runs on the same records of the user's own
 
     @property
     def summary(self) -> dict[str, Any]:
-        counts = {"cells_run": self.ran, "cells_kept": self.kept, "cells_unsigned": self.unsigned}
+        counts = {"cells_run": self.ran, "cells_kept": self.kept}
         return {"out": str(self.out), **counts, "failed": self.failed, "budget": self.budget}
 
 
@@ -78,11 +77,11 @@ def run_rows(
         mark_folder(out, rows)
         todo = by_records([cell for cell in unique.values() if not cell.is_finished(out)], data_dir)
         kept = len(unique) - len(todo)
-        unsigned = sum(not cell.is_signed(out) for cell in unique.values() if cell not in todo)
+        for cell in unique.values():
+            if cell not in todo:
+                cell.verify(out)
         with Display(out, len(todo), quiet=quiet) as display:
             finished = f", {kept} of them finished already" if kept else ""
-            if unsigned:
-                display.say(f"{unsigned} finished cells are not signed and could have been changed since")
             display.say(f"{len(unique)} cells{finished}, {where.at_a_time(len(todo))}, in {out}")
             failed = run_cells(todo, out, where, display, data_dir=data_dir, force=force)
         results = [[cell.result(out) for cell in row.cells if cell.name not in failed] for row in rows]
@@ -90,7 +89,7 @@ def run_rows(
     spent = preview([(plan, 0) for plan in plans.values()], data_dir)
     if spent is not None and before is not None:
         spent["epsilon_before"], spent["runs_before"] = before["epsilon_before"], before["runs_before"]
-    return Batch(out, results, reasons, len(todo), kept, unsigned, spent)
+    return Batch(out, results, reasons, len(todo), kept, spent)
 
 
 def check(rows: Sequence[Row], data_dir: Path | None, *, force: bool = False) -> dict[str, Plan]:

@@ -10,23 +10,16 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.options.sentences import as_mapping, as_path, whole_number
+from gossamer.results.certificate import account
 from gossamer.results.charts import COLOURS, DASH, Axis, Plot, Series
 from gossamer.results.headline import in_per_cent, title
-from gossamer.results.notebook import columns, fragment
+from gossamer.results.notebook import Shown
 from gossamer.results.pages import render
 from gossamer.results.rundir import write_atomically
+from gossamer.results.tables import Table, as_csv
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.grid import EPSILON, METHOD, Recipe, Row, lay_out, short
-from gossamer.studies.compare.table import (
-    Spread,
-    Table,
-    as_csv,
-    compare_table,
-    curve,
-    one_relation,
-    show,
-    summarise,
-)
+from gossamer.studies.compare.table import Spread, compare_table, curve, one_relation, summarise
 
 _SIZE = (640, 380)
 
@@ -45,7 +38,7 @@ class Page:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """Rows of figures. In a notebook it shows its table, and a plot over ε or over rounds."""
 
     result: dict[str, Any]  # what `--json` prints
@@ -66,15 +59,11 @@ class Comparison:
     def directory(self) -> Path:
         return Path(self.result["out"])
 
-    def _notes(self) -> list[str]:
-        return [*self.table.caption, *(f"{label} failed: {why}" for label, why in self.failed.items())]
-
-    def __repr__(self) -> str:
-        return "\n".join([columns(self.table.header, self.table.rows), *self._notes()])
-
-    def _repr_html_(self) -> str:
-        notes = [*self.page.remarks, *self._notes(), f"in {self.directory}"]
-        return fragment(self.page.title, self.table, self.page.plot, notes=notes)
+    def _parts(self) -> tuple[str, Table, Plot, list[str]]:
+        failed = [f"{label} failed: {why}" for label, why in self.failed.items()]
+        spent = account(self.result.get("budget"))
+        notes = [*self.page.remarks, *failed, *spent, f"in {self.directory}: table.csv, table.md, plot.html"]
+        return self.page.title, self.table, self.page.plot, notes
 
 
 def compare(
@@ -105,11 +94,10 @@ def compare(
     rows = lay_out(several, sets=changes, overs=as_mapping("over", over), seeds=seeds, baselines=baselines)
     out = as_path("out", out) or default_folder([row.recipe for row in rows], rows)
     batch = run_rows(rows, out, jobs=jobs, engine=engine, data_dir=data_dir, force=force, quiet=quiet)
-    figures = [
-        {"recipe": row.recipe, "settings": row.settings, "baseline": row.baseline}
-        | {**summarise(results), "cells": [r["cell"] for r in results]}
-        for row, results in zip(rows, batch.results, strict=True)
-    ]
+    figures = []
+    for row, results in zip(rows, batch.results, strict=True):
+        own = {"recipe": row.recipe, "settings": row.settings, "baseline": row.baseline}
+        figures.append({**own, **summarise(results), "cells": [r["cell"] for r in results]})
     table = compare_table(figures)
     swept = any(EPSILON in row.settings for row in rows)
     labels = _labels(rows, without_epsilon=swept)
@@ -122,29 +110,15 @@ def compare(
     for name, text in files.items():
         write_atomically(out / name, text.encode())
     result = {"rows": figures, "caption": list(table.caption), **batch.summary}
-    return Comparison(
-        {**result, "table": str(out / "table.csv"), "plot": str(out / "plot.html")}, table, page
-    )
-
-
-def show_comparison(found: Comparison, *, quiet: bool) -> None:
-    """The table on the terminal, and where the files are; all of it on stderr where `quiet`."""
-    from gossamer.results.certificate import account
-    from gossamer.results.terminal import terminal
-
-    console, out = terminal(to_stderr=quiet), found.directory
-    show(found.table, quiet=quiet)
-    for line in account(found.result["budget"]):
-        console.print(line, soft_wrap=True)
-    console.print(f"in {out}: table.csv, table.md, plot.html", soft_wrap=True)
+    result |= {"table": str(out / "table.csv"), "plot": str(out / "plot.html")}
+    return Comparison(result, table, page)
 
 
 def default_folder(names: Sequence[str], rows: Sequence[Row]) -> Path:
     """The same command finds its own folder again, and so continues where it stopped."""
     digest = hashlib.sha256("".join(cell.name for row in rows for cell in row.cells).encode()).hexdigest()[:8]
-    stems = (
-        Path(name).stem if name.endswith(".toml") else name.replace("/", "-") for name in dict.fromkeys(names)
-    )
+    names = list(dict.fromkeys(names))
+    stems = (Path(name).stem if name.endswith(".toml") else name.replace("/", "-") for name in names)
     return Path("runs") / f"compare-{'-'.join(stems)[:60]}-{digest}"
 
 
@@ -183,9 +157,8 @@ def epsilon_page(figures: Sequence[dict[str, Any]], labels: Sequence[str], table
         level = next((mean for mean, _ in map(_quality, rows) if mean is not None), None)
         if points:
             spread = [(mean - std, mean + std) for _, mean, std in points]
-            series.append(
-                Series(label, [(x, mean) for x, mean, _ in points], spread, colour=colour, dash=dash)
-            )
+            line = [(x, mean) for x, mean, _ in points]
+            series.append(Series(label, line, spread, colour=colour, dash=dash))
         elif level is not None and rows[0]["baseline"] == "non-private":
             line = [(min(ends), level), (max(ends), level)]
             series.append(Series(f"{label} (no noise)", line, colour=colour, dash=DASH, marker="none"))

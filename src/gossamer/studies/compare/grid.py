@@ -40,16 +40,9 @@ class Cell:
         """The cell's folder, from its configuration alone: what people recognise it by, and a digest of all of it."""
         config, epsilon = self.config, self.config.privacy.epsilon
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:10]
-        parts = [
-            config.name,
-            config.algorithm.kind,
-            *([config.baseline] if config.baseline != "none" else []),
-        ]
-        parts += [
-            config.mode,
-            *([f"epsilon={plain(epsilon)}"] if epsilon is not None else []),
-            f"seed={config.seed}",
-        ]
+        baseline = [config.baseline] if config.baseline != "none" else []
+        budget = [f"epsilon={plain(epsilon)}"] if epsilon is not None else []
+        parts = [config.name, config.algorithm.kind, *baseline, config.mode, *budget, f"seed={config.seed}"]
         readable = re.sub(r"[^A-Za-z0-9.=_-]+", "-", "-".join(parts)).strip(".-")[:80]
         return f"{readable}-{digest}"
 
@@ -67,14 +60,13 @@ class Cell:
         except UserError:
             return False
 
-    def is_signed(self, out: Path) -> bool:
-        """Whether the run of a finished cell signed its files; files that differ from what it signed are an error."""
+    def verify(self, out: Path) -> None:
+        """Raise if the files of a finished cell differ from what its run signed."""
         try:
-            return verify_files(self.folder(out)).signed
+            verify_files(self.folder(out))
         except UserError as error:
-            raise UserError(
-                f"{str(error).rstrip('.')}; or remove {self.folder(out)} to run this cell again."
-            ) from None
+            remedy = f"or remove {self.folder(out)} to run this cell again"
+            raise UserError(f"{str(error).rstrip('.')}; {remedy}.") from None
 
     def set_aside(self, out: Path) -> Path | None:
         """Move the files of a stopped run away; nothing is ever deleted or overwritten."""
@@ -91,9 +83,8 @@ class Cell:
         folder = self.folder(out)
         history = [judged(row) for row in read_metrics(folder / "metrics.jsonl")]
         if not history:
-            raise UserError(
-                f"{folder / 'metrics.jsonl'} is missing or empty; remove {folder} to run this cell again."
-            )
+            remedy = f"remove {folder} to run this cell again"
+            raise UserError(f"{folder / 'metrics.jsonl'} is missing or empty; {remedy}.")
         certificate = read_object(folder / "certificate.json")
         return {**history[-1], **certificate, "history": history, "cell": self.name}
 
@@ -148,10 +139,8 @@ def lay_out(
         for baseline in (None, *(BASELINES if baselines else ())):
             settings = dict(zip(varied, values, strict=True))
             changes = {**fixed, **settings, **({"baseline": baseline} if baseline else {})}
-            if (
-                baseline == "non-private" and EPSILON in settings
-            ):  # no budget matters: one row serves the whole sweep
-                settings[EPSILON] = None
+            if baseline == "non-private" and EPSILON in settings:
+                settings[EPSILON] = None  # no budget matters: one row serves the whole sweep
             row = Row(name, settings, baseline, ())
             if row.label not in rows:
                 rows[row.label] = replace(row, cells=cells(recipe, changes, row.label, seeds))
@@ -160,7 +149,7 @@ def lay_out(
 
 def cells(recipe: Mapping[str, Any], changes: Mapping[str, Any], label: str, seeds: int) -> tuple[Cell, ...]:
     """One cell per seed, counted up from the recipe's own."""
-    # A change of kind empties the table it stands in, so it goes before the other keys of that table.
+    # A change of kind empties its table, so it goes before the other keys of that table.
     ordered = dict(sorted(changes.items(), key=lambda item: not item[0].endswith(".kind")))
     try:
         first = resolve(recipe, ordered)
@@ -168,10 +157,8 @@ def cells(recipe: Mapping[str, Any], changes: Mapping[str, Any], label: str, see
     except UserError as error:
         raise UserError(f"{label}: {error}") from None
     if first.runtime.kind != "simulator":
-        raise UserError(
-            f"{label}: runtime.kind = {first.runtime.kind!r} is for single runs; a comparison has its cells side by "
-            "side, each on the simulator: leave it out."
-        )
+        what = f"{label}: runtime.kind = {first.runtime.kind!r} is for single runs"
+        raise UserError(f"{what}; cells run side by side, each on the simulator: leave it out.")
     return tuple(Cell(config, f"{label}, seed {config.seed}") for config in several)
 
 
@@ -182,9 +169,7 @@ def parse_overs(texts: Iterable[str]) -> dict[str, list[Any]]:
         key, sign, listed = (part.strip() for part in text.partition("="))
         values = split_values(listed)
         if not sign or not key or not all(values):
-            raise UserError(
-                f"--over {text!r} must have the form key=value,value, for example {EPSILON}=0.3,1."
-            )
+            raise UserError(f"--over {text!r} must have the form key=value,value, as {EPSILON}=0.3,1.")
         if key in varied:
             raise UserError(f"--over {key} is given twice; list all its values in one.")
         varied[key] = [parse_overrides([f"{key}={value}"])[key] for value in values]

@@ -1,22 +1,14 @@
-"""The figures of a comparison: mean and deviation over seeds, as a table for the terminal, CSV and Markdown."""
+"""The figures of a comparison: mean and deviation over seeds, and their table."""
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-import textwrap
+import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-from rich.table import Column as RichColumn
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.headline import headline, in_per_cent, measured, no_epsilon_covers, unit, worst
-from gossamer.results.terminal import terminal
+from gossamer.results.tables import Table
 from gossamer.studies.compare.grid import EPSILON, plain, short
 
 Column = tuple[str, Callable[[dict[str, Any]], str]]  # its title, and the text of a row in it
@@ -31,10 +23,7 @@ def spread(values: Sequence[float | None]) -> Spread:
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None, None
-    mean = math.fsum(known) / len(known)
-    if len(known) == 1:
-        return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
+    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None
 
 
 def metric_of(results: Sequence[dict[str, Any]]) -> str | None:
@@ -74,27 +63,6 @@ def curve(results: Sequence[dict[str, Any]]) -> list[tuple[int, Spread]]:
     histories = [{row["round"]: row[key] for row in r["history"] if key in row} for r in results]
     common = sorted(set.intersection(*(set(history) for history in histories)))
     return [(at, spread([history[at] for history in histories])) for at in common]
-
-
-@dataclass(frozen=True)
-class Table:
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: tuple[str, ...]  # one statement per line
-
-    def markdown(self) -> str:
-        lines = [_line(self.header), _line(["---"] * len(self.header)), *map(_line, self.rows), ""]
-        return "\n".join([*lines, *(_item(statement) for statement in self.caption), ""])
-
-
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Every figure in full precision; empty where there is none."""
-    text = io.StringIO()
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def compare_table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -141,12 +109,18 @@ def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
         f"Mean ± standard deviation over {count} seed{plural}; ε is the worst over seeds and nodes.",
         f"ε: {relation}unit: {' or '.join(units or [UNIT])}; observer: {OBSERVER}.",
     ]
-    reasons = {row["not_proven_because"] for row in rows if row["not_proven_because"]}
-    lines += [f"not proven: {reason}" for reason in sorted(reasons)]
-    hidden = {row["not_private"] for row in rows if row.get("not_private")}
-    lines += [f"† not private, no ε covers it, to stay here: {because}." for because in sorted(hidden)]
-    stamps = {row["stamp"] for row in rows if row["stamp"]}
-    return [*lines, *(stamp.upper() for stamp in sorted(stamps))]
+    return [*lines, *warnings(rows)]
+
+
+def warnings(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What is not proven, not private or seeded among these figures, each reason once."""
+
+    def reasons(key: str) -> list[str]:
+        return sorted({str(row[key]) for row in rows if row.get(key)})
+
+    hidden = [f"† not private, no ε covers it, to stay here: {why}." for why in reasons("not_private")]
+    stamps = [stamp.upper() for stamp in reasons("stamp")]
+    return [*(f"not proven: {why}" for why in reasons("not_proven_because")), *hidden, *stamps]
 
 
 def one_relation(rows: Sequence[dict[str, Any]]) -> bool:
@@ -180,27 +154,3 @@ def _spread_text(row: dict[str, Any], name: str) -> str:
 def proven_text(row: dict[str, Any]) -> str:
     unproven = row["epsilon_proven"] is None and row["seeds"]
     return "not proven" if unproven else epsilon_text(row["epsilon_proven"])
-
-
-def _item(statement: str) -> str:
-    """A point of a list, in lines of the length that the pages have."""
-    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
-    return "- " + "\n".join(textwrap.wrap(statement, 116, **how))
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def show(table: Table, *, quiet: bool) -> None:
-    """Print a table; to stderr if `quiet`."""
-    console = terminal(to_stderr=quiet)
-    if not console.is_terminal:
-        console.width = 400  # a file has no edge to wrap at
-    shown = RichTable(*(RichColumn(Text(head)) for head in table.header), box=None)
-    for row in table.rows:
-        shown.add_row(*map(Text, row))
-    console.print()
-    console.print(shown)
-    for statement in table.caption:
-        console.print(Text(statement), soft_wrap=True)
