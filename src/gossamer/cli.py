@@ -498,17 +498,14 @@ def list_recipes(
     schema: Annotated[
         bool, typer.Option("--schema", help="Every table and kind of a configuration with its options.")
     ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="With --schema: as docs/configuration.md has it.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """The named, ready runs."""
-    if schema or markdown:
-        from gossamer.config.reference import as_data, as_markdown, as_text
+    if schema:
+        from gossamer.config.reference import as_data, as_markdown
         from gossamer.options.plugins import broken_plugins
 
-        _print_json(as_data()) if as_json else typer.echo(as_markdown() if markdown else as_text(), nl=False)
+        _print_json(as_data()) if as_json else typer.echo(as_markdown(), nl=False)
         for sentence in broken_plugins():
             typer.echo(f"gossamer: {sentence}", err=True)
         return

@@ -32,10 +32,10 @@ see [frontier](frontier.md). Steps of `data.transform`, and the pieces around a 
 [without-replacement.md](without-replacement.md), `runtime` in [processes.md](processes.md).
 
 A table with a `kind` has the options of that kind and no others; those that all its kinds have stand first.
-`gossamer recipes --schema` prints what follows, and `gossamer recipes --schema --markdown` wrote it.
+`gossamer recipes --schema` prints this page.
 """
 NO_TABLE = "Keys that stand in no table"
-TEXT_WIDTH, PAGE_WIDTH = 80, 118
+WIDTH = 118
 
 
 @dataclass(frozen=True)
@@ -93,37 +93,18 @@ def as_data() -> list[dict[str, Any]]:
     ]
 
 
-def as_text() -> str:
-    """For a terminal of 80 columns."""
-    lines: list[str] = []
-    for entry in tables():
-        head = f"[{entry.name}]  {entry.meaning}" if entry.name else NO_TABLE
-        lines += ["", *_wrapped(head, TEXT_WIDTH, "", "  ")]
-        for option in entry.options:
-            lines += _option_lines(option, "  ")
-        for kind in entry.kinds:
-            head = ": ".join(filter(None, [", ".join(kind.names), kind.meaning]))
-            lines += _wrapped(head, TEXT_WIDTH, "  ", "    ")
-            for option in kind.options:
-                lines += _option_lines(option, "    ")
-    return "\n".join(lines[1:]) + "\n"
-
-
 def as_markdown() -> str:
-    """docs/configuration.md."""
+    """docs/configuration.md, and what `gossamer recipes --schema` prints."""
     lines = [INTRODUCTION]
     for entry in tables():
         lines += [f"## `[{entry.name}]`" if entry.name else f"## {NO_TABLE}", ""]
         if entry.name and entry.meaning:
-            lines += [
-                *_wrapped(f"{entry.meaning[0].upper()}{entry.meaning[1:].rstrip('.')}.", PAGE_WIDTH),
-                "",
-            ]
+            lines += [*_wrapped(f"{entry.meaning[0].upper()}{entry.meaning[1:].rstrip('.')}."), ""]
         lines += [line for option in entry.options for line in _bullet(option)]
         lines += [""] if entry.options else []
         for kind in entry.kinds:
             names = ", ".join(f"`{name}`" for name in kind.names)
-            lines += _wrapped(": ".join(filter(None, [f"**{names}**", kind.meaning])), PAGE_WIDTH)
+            lines += _wrapped(": ".join(filter(None, [f"**{names}**", kind.meaning])))
             lines += ["", *(line for option in kind.options for line in _bullet(option))]
             lines += [""] if kind.options else []
     return "\n".join(lines).rstrip() + "\n"
@@ -199,19 +180,13 @@ def _value_words(option: Option) -> str:
     return f"{type_words(option.type)}{rest}"
 
 
-def _option_lines(option: Option, indent: str) -> list[str]:
-    deeper = indent + "    "
-    lines = _wrapped(f"{option.name} = {_value_words(option)}", TEXT_WIDTH, indent, deeper)
-    return [*lines, *_wrapped(option.meaning, TEXT_WIDTH, deeper, deeper)]
-
-
 def _bullet(option: Option) -> list[str]:
     meaning = f": {option.meaning}" if option.meaning else ""
-    return _wrapped(f"- `{option.name}` = {_value_words(option)}{meaning}", PAGE_WIDTH, "", "  ")
+    return _wrapped(f"- `{option.name}` = {_value_words(option)}{meaning}", "  ")
 
 
-def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    wrapper = textwrap.TextWrapper(width, first, rest, break_on_hyphens=False, break_long_words=False)
+def _wrapped(text: str, rest: str = "") -> list[str]:
+    wrapper = textwrap.TextWrapper(WIDTH, "", rest, break_on_hyphens=False, break_long_words=False)
     return wrapper.wrap(text)
 
 
