@@ -1,6 +1,8 @@
-"""The exceptions for a user's mistake and for a stop that the user asked for. A leaf: every package may import it."""
+"""A user's mistake and a stop that the user asked for, and what their sentences show. Every package may import it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class UserError(ValueError):
@@ -51,3 +53,23 @@ def short(value: object) -> str:
     except (ValueError, RecursionError):  # a number of thousands of digits, or lists without end
         return "a value too long to show"
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def nearest(word: object, known: Iterable[str]) -> str | None:
+    """The known name that is most like it: also one of `paper/table` by what stands behind the slash."""
+    import difflib
+
+    names = list(known)
+    if not isinstance(word, str) or len(word) > 100:
+        return None
+    if close := difflib.get_close_matches(word.lower(), names, n=1):
+        return close[0]
+    ends = {name.rpartition("/")[2]: name for name in reversed(names)}
+    matches = difflib.get_close_matches(word.lower().rpartition("/")[2], ends, n=1, cutoff=0.75)
+    return ends[matches[0]] if matches else None
+
+
+def ending(word: object, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name."""
+    meant = nearest(word, known)
+    return f"; did you mean {meant}?" if meant else "."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossamer.options.nearest import ending, nearest
+from gossamer.errors import ending, nearest
 
 NAMES = ["quickstart", "dyn-d2p/fashion-mnist", "dyn-d2p/dirac"]
 

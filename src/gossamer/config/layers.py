@@ -20,10 +20,9 @@ from gossamer.config.auto import replace_auto
 from gossamer.config.keys import alike
 from gossamer.config.methods import expand_preset
 from gossamer.config.schema import Noise, RunConfig
-from gossamer.errors import UserError, short
+from gossamer.errors import UserError, ending, short
 from gossamer.mechanism.noise import families
 from gossamer.models.networks import Own, Withheld
-from gossamer.options.nearest import ending
 from gossamer.options.plugins import broken_plugins
 from gossamer.options.sentences import user_error
 

@@ -20,8 +20,7 @@ from pydantic import Field, PrivateAttr
 from gossamer.consortium import authority as pki
 from gossamer.consortium import files
 from gossamer.consortium.files import Address, Digest, Name, Records, Stamp, Strict
-from gossamer.errors import UserError
-from gossamer.options.nearest import ending
+from gossamer.errors import UserError, ending
 
 KIND = "roster"
 Round = Annotated[int, Field(ge=0, le=10**9)]

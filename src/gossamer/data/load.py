@@ -10,8 +10,7 @@ from gossamer.data import mails, own, public, synthetic  # in the order of the l
 from gossamer.data.dataset import Dataset
 from gossamer.data.origins import WEIGHTS, Origin, cache_dir, user_folder
 from gossamer.data.source import Facts, Source, datasets
-from gossamer.errors import UserError
-from gossamer.options.nearest import ending
+from gossamer.errors import UserError, ending
 
 __all__ = [
     "Facts",

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from gossamer.errors import UserError, short
-from gossamer.options.nearest import ending, nearest
+from gossamer.errors import UserError, ending, nearest, short
 from gossamer.options.plugins import broken_plugins
 
 # The types of the registry's own errors.

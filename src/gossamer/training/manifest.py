@@ -33,6 +33,7 @@ from gossamer.topology.kinds import Matrix
 from gossamer.training.assemble import Parts
 from gossamer.training.budget import now
 from gossamer.training.plan import Plan
+from gossamer.training.privacy import why_copies
 
 
 def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -172,15 +173,12 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     """
     o = parts.plan
     if group.spread and o.privacy.copies > 1:
-        sites = o.config.privacy.max_sites
-        reason = (
-            f"privacy.unit.max_sites = {sites} has the same person"
-            if sites > 1
-            else f"data.partition.kind = {o.config.data.partition.kind!r} puts copies of a record"
-        )
+        key, value, copies = why_copies(o.config)
         raise UserError(
-            f"{reason} on several nodes, whose releases are priced together, and their ledgers would lie on several "
-            "machines; use one machine, or have each record or person on one node."
+            f"{copies}, whose releases are priced together, and their ledgers would lie on several machines",
+            key=key,
+            value=value,
+            remedy="use one machine, or have each record or person on one node",
         )
     if group.size == 1:
         return

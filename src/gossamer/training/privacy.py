@@ -426,18 +426,22 @@ def most_nodes(config: RunConfig) -> int:
     return max(config.data.partition.most_copies(config.nodes), min(config.privacy.max_sites, config.nodes))
 
 
+def why_copies(config: RunConfig) -> tuple[str, object, str]:
+    """(key, value, what it does): by what the same unit is on several nodes."""
+    if config.privacy.max_sites > 1:
+        return "privacy.unit.max_sites", config.privacy.max_sites, "has a person on several nodes"
+    return "data.partition.kind", config.data.partition.kind, "puts copies of a record on several nodes"
+
+
 def _refuse_unequal(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
     """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
     if len({(node.delta, node.spends) for node in nodes}) > 1:
-        reason = (
-            f"privacy.unit.max_sites = {config.privacy.max_sites} has a person"
-            if config.privacy.max_sites > 1
-            else "data.partition.kind = 'sampled' puts copies of a record"
+        key, value, copies = why_copies(config)
+        problem = (
+            f"{copies}, which are priced together only where all have the same size, budget and sampling"
         )
-        raise UserError(
-            f"{reason} on several nodes, which are priced together only where all nodes have the same size, budget and "
-            "sampling; give all the same (data.records: one number for all)."
-        )
+        remedy = "give all the same (data.records: one number for all)"
+        raise UserError(problem, key=key, value=value, remedy=remedy)
 
 
 def _evaluation_events(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:

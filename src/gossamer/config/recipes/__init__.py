@@ -9,8 +9,7 @@ from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import UserError
-from gossamer.options.nearest import ending
+from gossamer.errors import UserError, ending
 
 __all__ = ["absolute_paths", "description", "names", "read", "read_toml"]
 

@@ -23,8 +23,7 @@ from torch.nn import functional
 
 from gossamer.data.features.steps import Shape, Step, StepKind, check_images, steps
 from gossamer.data.origins import WEIGHTS
-from gossamer.errors import UserError
-from gossamer.options.nearest import ending
+from gossamer.errors import UserError, ending
 
 _EPSILON = 1e-3  # of the batch normalisations
 FEATURES = 1280  # whatever the width

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.config.recipes import read_toml
-from gossamer.errors import UserError
-from gossamer.options.nearest import ending
+from gossamer.errors import UserError, ending
 
 _FOLDER = Path(__file__).parent
 
