@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -75,45 +75,6 @@ def places(
     return [place(None, tuple(range(config.nodes)), fixed)] if shared else []
 
 
-def spending(
-    o: Plan,
-    place: Place,
-    run: str,
-    at: str,
-    *,
-    times: int = 1,
-    happened: Callable[[int, Event], bool] | None = None,
-    directory: Path | None = None,
-) -> Spending:
-    """What the run releases about the place's records, as planned; `happened` leaves out what did not."""
-    # The central baseline has one node for all records.
-    plans = {i: o.privacy.nodes[0 if o.pool is not None else i] for i in place.nodes}
-    planned: dict[tuple[Any, ...], list[Event]] = {}
-    histories: dict[tuple[Any, ...], list[int]] = {}
-    for i, node in plans.items():
-        if node.spends not in planned:
-            planned[node.spends] = o.privacy.planned(node)
-        events = [event for event in planned[node.spends] if happened is None or happened(i, event)]
-        histories.setdefault(tuple(collate(events)), []).append(i)
-    return Spending(
-        run=run,
-        node=place.nodes[0],
-        records=str(place.source.file),
-        digest=place.source.digest,
-        name=o.asked.name,
-        at=at,
-        delta=min(node.delta for node in plans.values()),
-        adjacency=o.privacy.adjacency,
-        no_privacy=NO_NOISE if not o.privacy.noise.adds else SEEDED if o.seeded else None,
-        holder=place.holder,
-        times=times,
-        histories=tuple(History(tuple(nodes), releases) for releases, nodes in histories.items()),
-        settled=happened is not None,
-        unit=o.privacy.unit,
-        directory=None if directory is None else str(directory.resolve()),
-    )
-
-
 @dataclass
 class Accounts:
     """The accounts that this process keeps of one run."""
@@ -138,7 +99,7 @@ class Accounts:
         """Before the first release; what was reserved by this very run counts once. Raises where it passes a cap."""
         totals = []
         for place in self.places:
-            planned = self._spending(place, at)
+            planned = self.spending(place, at)
             name, together = budget.reserve(place.source, planned, self.plan.asked.privacy.cap)
             totals.append(together)
             # The file may change while the run is under way.
@@ -148,7 +109,7 @@ class Accounts:
     def refuse_copy(self) -> None:
         """A directory to resume whose run has gone further elsewhere: what it would draw was never reserved."""
         for place in self.places:
-            here = self._spending(place, now(), self.directory)
+            here = self.spending(place, now(), self.directory)
             listed = Account(place.source).of_run(here)
             if listed is None or here.no_privacy is not None:
                 continue
@@ -167,30 +128,53 @@ class Accounts:
     def settle(self, at: str, ledgers: Path | None) -> list[Total]:
         """What the ledgers here say happened; of nodes whose ledger is elsewhere, what was planned. None: nothing."""
         return [
-            budget.settle(place.source, self._spending(place, at, ledgers, settled=True))
+            budget.settle(place.source, self.spending(place, at, ledgers, settled=True))
             for place in self.reserved
         ]
 
-    def _spending(
+    def spending(
         self, place: Place, at: str, ledgers: Path | None = None, *, settled: bool = False
     ) -> Spending:
-        happened = _written(ledgers, self.plan) if settled or ledgers else None
-        return spending(
-            self.plan, place, self.run, at, times=self.times, happened=happened, directory=self.directory
+        """What the run releases about the place's records: as planned, or as the ledgers here say that it happened.
+
+        Of nodes whose ledger is elsewhere what was planned counts; settled without ledgers, nothing happened.
+        """
+        o, settled = self.plan, settled or ledgers is not None
+        written: dict[int, set[int]] = {}  # node → draws on file
+        for one in read_groups(ledgers) if ledgers is not None else ():
+            on_file = {event.draw for event in one.events}
+            written |= dict.fromkeys(one.nodes, on_file)
+        planned: dict[tuple[Any, ...], list[Event]] = {}
+        histories: dict[tuple[Any, ...], list[int]] = {}
+        deltas = []
+        for i in place.nodes:
+            at_node = 0 if o.pool is not None else i  # the central baseline has one node for all records
+            node = o.privacy.nodes[at_node]
+            if node.spends not in planned:
+                planned[node.spends] = o.privacy.planned(node)
+            events = planned[node.spends]
+            if settled:
+                draws = written.get(at_node) if ledgers is not None else set()
+                events = events if draws is None else [event for event in events if event.draw in draws]
+            histories.setdefault(tuple(collate(events)), []).append(i)
+            deltas.append(node.delta)
+        return Spending(
+            run=self.run,
+            node=place.nodes[0],
+            records=str(place.source.file),
+            digest=place.source.digest,
+            name=o.asked.name,
+            at=at,
+            delta=min(deltas),
+            adjacency=o.privacy.adjacency,
+            no_privacy=NO_NOISE if not o.privacy.noise.adds else SEEDED if o.seeded else None,
+            holder=place.holder,
+            times=self.times,
+            histories=tuple(History(tuple(nodes), releases) for releases, nodes in histories.items()),
+            settled=settled,
+            unit=o.privacy.unit,
+            directory=None if self.directory is None else str(self.directory.resolve()),
         )
-
-
-def _written(ledgers: Path | None, o: Plan) -> Callable[[int, Event], bool]:
-    draws: dict[int, set[int]] = {}
-    for one in read_groups(ledgers) if ledgers is not None else ():
-        written = {event.draw for event in one.events}
-        draws |= dict.fromkeys(one.nodes, written)
-
-    def happened(i: int, event: Event) -> bool:
-        node = 0 if o.pool is not None else i
-        return ledgers is not None and (node not in draws or event.draw in draws[node])
-
-    return happened
 
 
 def refuse_unlisted(held: Sequence[Place], data_dir: Path | None, folder: Path) -> None:
@@ -274,37 +258,26 @@ class Prospect:
     def together(self) -> Total:
         return total([*self.account.spendings, *self.planned])
 
-    def refuse_above_cap(self) -> None:
-        budget.refuse_above(self.account, self.planned, self.together, self.before, self.cap)
-
     def figures(self) -> dict[str, Any]:
-        return {
-            **asdict(self.together),
-            "account": self.name,
-            "account_note": self.note,
-            "cap": min((cap for cap in (self.cap, self.account.cap) if cap is not None), default=None),
-            "epsilon_before": self.before.epsilon,
-            "runs_before": self.before.runs,
-        }
-
-    @property
-    def name(self) -> str | None:
-        """A new account that was given none gets one when a run begins."""
-        return self.account.source.name if self.account.is_new else self.account.name
-
-    @property
-    def note(self) -> str | None:
-        account = self.account
+        account, note = self.account, None
         if account.is_new:
-            return (
+            note = (
                 f"new: {account.source.folder} has none of these records; if their people have an account, give its "
                 "name as privacy.account"
             )
-        if not account.lists_content:
-            return (
+        elif not account.lists_content:
+            note = (
                 "no run so far was on records with exactly this content; it counts them as the same people's"
             )
-        return None
+        return {
+            **asdict(self.together),
+            # A new account that was given no name gets one when a run begins.
+            "account": account.source.name if account.is_new else account.name,
+            "account_note": note,
+            "cap": min((cap for cap in (self.cap, account.cap) if cap is not None), default=None),
+            "epsilon_before": self.before.epsilon,
+            "runs_before": self.before.runs,
+        }
 
 
 def prospects(
@@ -327,7 +300,7 @@ def prospects(
             key = place.source.folder, place.source.digest if account.is_new else account.name
             _, planned = found.setdefault(key, (account, []))
             if times:
-                planned.append(spending(o, place, f"planned {k}", "now", times=times))
+                planned.append(Accounts(o, held, f"planned {k}", times).spending(place, "now"))
     cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
     return [Prospect(account, planned, cap) for account, planned in found.values()]
 
@@ -343,4 +316,4 @@ def preview(
 def refuse_above_cap(wanted: Sequence[tuple[Plan, int]], data_dir: Path | None) -> None:
     """All of these runs, before the first of them begins."""
     for one in prospects(wanted, data_dir):
-        one.refuse_above_cap()
+        budget.refuse_above(one.account, one.planned, one.together, one.before, one.cap)
