@@ -258,26 +258,37 @@ class Prospect:
     def together(self) -> Total:
         return total([*self.account.spendings, *self.planned])
 
+    def refuse_above_cap(self) -> None:
+        budget.refuse_above(self.account, self.planned, self.together, self.before, self.cap)
+
     def figures(self) -> dict[str, Any]:
-        account, note = self.account, None
-        if account.is_new:
-            note = (
-                f"new: {account.source.folder} has none of these records; if their people have an account, give its "
-                "name as privacy.account"
-            )
-        elif not account.lists_content:
-            note = (
-                "no run so far was on records with exactly this content; it counts them as the same people's"
-            )
         return {
             **asdict(self.together),
-            # A new account that was given no name gets one when a run begins.
-            "account": account.source.name if account.is_new else account.name,
-            "account_note": note,
-            "cap": min((cap for cap in (self.cap, account.cap) if cap is not None), default=None),
+            "account": self.name,
+            "account_note": self.note,
+            "cap": min((cap for cap in (self.cap, self.account.cap) if cap is not None), default=None),
             "epsilon_before": self.before.epsilon,
             "runs_before": self.before.runs,
         }
+
+    @property
+    def name(self) -> str | None:
+        """A new account that was given none gets one when a run begins."""
+        return self.account.source.name if self.account.is_new else self.account.name
+
+    @property
+    def note(self) -> str | None:
+        account = self.account
+        if account.is_new:
+            return (
+                f"new: {account.source.folder} has none of these records; if their people have an account, give its "
+                "name as privacy.account"
+            )
+        if not account.lists_content:
+            return (
+                "no run so far was on records with exactly this content; it counts them as the same people's"
+            )
+        return None
 
 
 def prospects(
@@ -316,4 +327,4 @@ def preview(
 def refuse_above_cap(wanted: Sequence[tuple[Plan, int]], data_dir: Path | None) -> None:
     """All of these runs, before the first of them begins."""
     for one in prospects(wanted, data_dir):
-        budget.refuse_above(one.account, one.planned, one.together, one.before, one.cap)
+        one.refuse_above_cap()
