@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", "3.12", "3.13")
 BUILD = "build==1.6.1"
-EXTRAS = ("track", "mlflow", "wandb", "peers")
+EXTRAS = ("track", "mlflow", "peers")
 # Tests that need no file of the repository but themselves, of every layer one.
 SMOKE = (
     "tests/accounting/test_gaussian.py",

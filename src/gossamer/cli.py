@@ -27,7 +27,7 @@ from gossamer.arguments import (
     SomeRecipe,
     StudyFolder,
 )
-from gossamer.consortium.commands import peer_app, pki_app, study_app
+from gossamer.consortium.commands import peer_app, pki_app, relay, study_app
 from gossamer.errors import StoppedError, UserError
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.add_typer(certificate_app, name="certificate")
 app.add_typer(pki_app, name="pki")
 app.add_typer(study_app, name="study")
 app.add_typer(peer_app, name="peer")
+app.command()(relay)
 
 
 def show_version(wanted: bool) -> None:

@@ -118,6 +118,22 @@ def test_one_end_that_listens_suffices(opened: Opened) -> None:
     assert listener.states() == {"alpha": "up"}
 
 
+def test_sites_of_other_versions_are_named(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    listener = opened(B, member(A), member(C), listen=True, version="0.2.0")
+    diallers = [
+        opened(site, place(B, listener.port), version=version)
+        for site, version in ((A, "0.3.0"), (C, "0.2.0"))
+    ]
+    assert all(wait_up(each, soon()) for each in (*diallers, listener))
+    assert [each.versions() for each in diallers] == [{"beta": "0.2.0"}] * 2
+    assert listener.versions() == {"alpha": "0.3.0", "gamma": "0.2.0"}
+    said = [record.getMessage() for record in caplog.records if "runs gossamer" in record.getMessage()]
+    assert {line.partition(":")[0] for line in said} == {
+        "'alpha' runs gossamer 0.3.0 and this site 0.2.0",
+        "'beta' runs gossamer 0.2.0 and this site 0.3.0",
+    }
+
+
 def test_three_sites_that_all_listen_have_one_connection_a_pair(opened: Opened) -> None:
     sites = {site.name: site for site in (A, B, C)}
     links = {

@@ -5,12 +5,42 @@ from pathlib import Path
 import pytest
 from tests.support.peer_studies import said
 
+from gossamer.consortium.relay import token
 from gossamer.errors import UserError
+
+SECRET = "7" * 64
+FRONT = ["relay", "--back", "127.0.0.1:7500", "--front", "mercy=127.0.0.1:7501"]
 
 
 def test_who_has_not_begun_cannot_leave(packed_study: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing was drawn"):
         said("peer", "leave", str(packed_study), "--site", str(tmp_path / "mercy"))
+
+
+def test_a_relay_gives_a_site_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    monkeypatch.setenv("GOSSAMER_SECRET_FILE", str(secret))
+    assert said(*FRONT, "--token", "mercy").strip() == token(SECRET, "mercy")
+    with pytest.raises(UserError, match="--token clinic has no --front"):
+        said(*FRONT, "--token", "clinic")
+    with pytest.raises(UserError, match="must be SITE=HOST:PORT"):
+        said(*FRONT[:-1], "127.0.0.1:7501")
+    monkeypatch.delenv("GOSSAMER_SECRET_FILE")
+    with pytest.raises(UserError, match="GOSSAMER_SECRET_FILE is not set"):
+        said(*FRONT)
+
+
+def test_a_site_at_a_relay_needs_a_port_and_a_token(
+    packed_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ("peer", "run", str(packed_study), "--site", str(tmp_path / "mercy"), "--relay", "127.0.0.1:7500")
+    with pytest.raises(UserError, match="GOSSAMER_RELAY_TOKEN is not set"):
+        said(*run)
+    monkeypatch.setenv("GOSSAMER_RELAY_TOKEN", "7" * 64)
+    with pytest.raises(UserError, match='listen = "none"'):
+        said(*run)
 
 
 @pytest.mark.parametrize("taken", ["mercy/part", "mercy/part/journal/x"])

@@ -168,6 +168,9 @@ class SimulatedLinks(Links):
     def states(self) -> dict[str, str]:
         return dict.fromkeys(self._known, "up")
 
+    def versions(self) -> dict[str, str]:
+        return {}
+
     def update(self, members: Iterable[Member]) -> None:
         self._known = {member.name for member in members} - {self._name}
 

@@ -1,4 +1,4 @@
-"""Training between organisations: authority, rosters, studies, a site's run, its exchange with others, gRPC."""
+"""Training between organisations: authority, rosters, studies, a site's run, its exchange with others, gRPC, relay."""
 
 import os
 

@@ -1,10 +1,11 @@
-"""The commands of a consortium: `gossamer pki`, `study` and `peer`. Arguments in, a call, a few lines out."""
+"""The commands of a consortium: `gossamer pki`, `study`, `peer` and `relay`. Arguments in, a call, a few lines out."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,8 @@ StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The file that 
 SiteFile = Annotated[Path, typer.Option("--site", help="site.toml, or the folder with it.")]
 Authority = Annotated[str | None, typer.Option(metavar="HEX", help="It must be signed under this authority.")]
 Out = Annotated[Path | None, typer.Option(help="The study's folder (default: by site.toml); again: resume.")]
+RelayAddress = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The back of a relay.")]
+Token = Annotated[str | None, typer.Option(envvar="GOSSAMER_RELAY_TOKEN", hidden=True)]
 Wait = Annotated[float, typer.Option(min=1, help="Seconds to wait for all at the start, for anybody later.")]
 
 
@@ -310,18 +313,29 @@ def _open(study: Path, site: Path, folder: Path) -> Participation:
 
 
 @peer_app.command("run")
-def peer_run(study: StudyFile, site: SiteFile, out: Out = None, wait: Wait = 3600.0) -> None:
+def peer_run(
+    study: StudyFile,
+    site: SiteFile,
+    out: Out = None,
+    wait: Wait = 3600.0,
+    relay: RelayAddress = None,
+    token: Token = None,
+) -> None:
     """Train with the other sites, or resume. It ends with a signed certificate."""
-    _take_part(study, site, out, wait=wait)
+    _take_part(study, site, out, relay, token, wait=wait)
 
 
 @peer_app.command("leave")
-def peer_leave(study: StudyFile, site: SiteFile, out: Out = None) -> None:
+def peer_leave(
+    study: StudyFile, site: SiteFile, out: Out = None, relay: RelayAddress = None, token: Token = None
+) -> None:
     """Take part no longer: certify what was spent here. What others still hold for this site stays with it."""
-    _take_part(study, site, out, wait=1.0, leaving=True)
+    _take_part(study, site, out, relay, token, wait=1.0, leaving=True)
 
 
-def _take_part(study: Path, site: Path, out: Path | None, **how: Any) -> None:
+def _take_part(
+    study: Path, site: Path, out: Path | None, relay: str | None, token: str | None, **how: Any
+) -> None:
     import logging
 
     from gossamer.consortium.certificates import guarantee
@@ -333,7 +347,8 @@ def _take_part(study: Path, site: Path, out: Path | None, **how: Any) -> None:
         logging.raiseExceptions = False  # a log on a full disk would end in tracebacks
         logging.basicConfig(format="%(asctime)s %(message)s", filename=folder / "log", level=logging.INFO)
         participation = _open(study, site, folder)
-        outcome = take_part(participation, folder, say=say, **how)
+        with _agent(participation, relay, token):
+            outcome = take_part(participation, folder, say=say, **how)
     except KeyboardInterrupt:
         raise StoppedError("the same command resumes") from None
     except OSError as error:
@@ -346,6 +361,19 @@ def _take_part(study: Path, site: Path, out: Path | None, **how: Any) -> None:
     if certificate["rounds"] < rounds:
         say(f"{name} ran {certificate['rounds']} of the study's {rounds} rounds")
     say(f"certificate, signed by {name}: {outcome.directory / 'certificate.json'}")
+
+
+def _agent(participation: Participation, relay: str | None, token: str | None) -> AbstractContextManager[Any]:
+    """Hand callers at this site's front of the relay to the listener here."""
+    if relay is None:
+        return nullcontext()
+    listener = participation.site.listener
+    if token is None or listener is None:
+        missing = "GOSSAMER_RELAY_TOKEN is not set" if token is None else 'site.toml has listen = "none"'
+        raise UserError(f"--relay {relay}: {missing}; a site at a relay needs its token and a port.")
+    from gossamer.consortium.relay import Agent
+
+    return closing(Agent(relay, participation.name, token, int(listener.rpartition(":")[2])))
 
 
 @peer_app.command("demo")
@@ -367,3 +395,28 @@ def peer_demo(
         demo(folder, sites=sites, rounds=rounds, limit=limit, say=say, seed=seed)
     if out is not None:
         say(f"everything is in {out}")
+
+
+def relay(
+    back: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the sites wait.")],
+    front: Annotated[
+        list[str], typer.Option(metavar="SITE=HOST:PORT", help="Where others reach a site; once for each.")
+    ],
+    token: Annotated[
+        str | None, typer.Option(metavar="SITE", help="Print what this site needs, and end.")
+    ] = None,
+) -> None:
+    """Splice connections of sites that cannot listen; TLS stays between them. The secret: GOSSAMER_SECRET_FILE."""
+    from gossamer.consortium import relay as relays
+
+    fronts = dict(one.partition("=")[::2] for one in front)
+    if len(fronts) < len(front) or not all(name and address for name, address in fronts.items()):
+        raise UserError(f"--front {' '.join(front)} must be SITE=HOST:PORT, each site once.")
+    secret = relays.read_secret()
+    if token is None:
+        say(f"relay for {', '.join(fronts)}; sites wait at {back}")
+        relays.relay(secret, back, fronts)
+    elif token not in fronts:
+        raise UserError(f"--token {token} has no --front; those that have one: {', '.join(fronts)}.")
+    else:
+        typer.echo(relays.token(secret, token))

@@ -35,7 +35,7 @@ from gossamer.errors import UserError
 SMALL = 1 << 16  # bytes: acknowledgements and the like, which must not push out a model
 MAX_WAITING, MAX_WAITING_SMALL = 2, 32  # messages per link and direction
 MAX_CONNECTIONS = 256  # of a listener, strangers' included
-_SERVICE, _METHOD, _ACCEPTED = "gossamer.peers.v3.Peer", "Link", "gossamer-accepted"
+_SERVICE, _METHOD, _VERSION = "gossamer.peers.v3.Peer", "Link", "gossamer-version"
 _NUMBER = struct.Struct("<Q")
 _PING = 5000  # milliseconds between two pings
 
@@ -219,6 +219,7 @@ class _Link:
         self.free.set()
         self.lost = -math.inf  # when the last one ended
         self.dialling: asyncio.Task[None] | None = None
+        self.version = ""  # of the other site when it was last connected
         self._first = min(own_name, member.name)
 
     def connects_to(self, member: Member) -> bool:
@@ -269,10 +270,14 @@ class GrpcLinks(Links):
         listen: str | None = None,
         largest: int = MAX_MESSAGE,
         timeouts: Timeouts | None = None,
+        version: str = "",
     ):
-        """`members`: of the roster, with this site; `listen`: host:port (port 0: any), or None."""
+        """`members`: of the roster, with this site; `listen`: host:port (port 0: any), or None; `version`: of gossamer.
+
+        Other sites are told the version, and one that runs another is named in the log.
+        """
         self._me, self._listen, self._largest = identity, listen, largest
-        self._timeouts = timeouts or Timeouts()
+        self._timeouts, self._version = timeouts or Timeouts(), version
         self._links: dict[str, _Link] = {}  # replaced, never changed: other threads read it
         self._by_fingerprint: dict[str, str] = {}
         self._inbox, self._log = Inbox(), LogLimit()
@@ -292,6 +297,9 @@ class GrpcLinks(Links):
 
     def states(self) -> dict[str, str]:
         return {name: link.state() for name, link in self._links.items()}
+
+    def versions(self) -> dict[str, str]:
+        return {name: link.version for name, link in self._links.items() if link.version}
 
     def update(self, members: Iterable[Member]) -> None:
         """Apply a new roster. A site that is not in it, or has another certificate, is cut off before this returns."""
@@ -361,7 +369,8 @@ class GrpcLinks(Links):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
         assert link is not None
         try:
-            await context.send_initial_metadata(((_ACCEPTED, "yes"),))
+            await context.send_initial_metadata(((_VERSION, self._version),))
+            self._compare_version(link, dict(context.invocation_metadata()).get(_VERSION, ""))
             await self._serve(link, context, dialler=link.member.name)
         except Exception as error:  # the dialler is gone; gRPC would write a traceback
             LOG.debug("a stream ended: %s", _describe(error))
@@ -394,15 +403,22 @@ class GrpcLinks(Links):
         credentials = grpc.ssl_channel_credentials(trusted, self._me.key, self._me.certificate)
         options = dialler_options(self._timeouts, self._largest, link.member.name)
         async with grpc.aio.secure_channel(f"dns:///{address}", credentials, options=options) as channel:
-            call = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")()
+            call = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")(metadata=((_VERSION, self._version),))
             try:
                 async with asyncio.timeout(self._timeouts.handshake):
                     metadata = dict(await call.initial_metadata() or ())
-                    if _ACCEPTED not in metadata:  # the listener refused
+                    if _VERSION not in metadata:  # the listener refused
                         return _meaning(await call.code(), await call.details())
+                self._compare_version(link, metadata[_VERSION])
                 return await self._serve(link, call, dialler=self._me.name)
             finally:
                 call.cancel()
+
+    def _compare_version(self, link: _Link, version: Any) -> None:
+        link.version = printable(str(version), 40) or "(version not stated)"
+        if self._version and link.version != self._version:
+            both = f"{link.version} and this site {self._version}"
+            self._log.warn(f"{link.member.name!r} runs gossamer {both}: run the same version at all sites.")
 
     async def _serve(self, link: _Link, stream: Any, dialler: str) -> str:
         """Use a connection until it ends; return why it ended."""

@@ -46,6 +46,10 @@ class Links:
         """Return "up", "suspect" or "down" for every other site of the roster; a missing site has no link."""
         return {}
 
+    def versions(self) -> dict[str, str]:
+        """Return the gossamer version of every site that has been connected."""
+        return {}
+
     def update(self, members: Iterable[Member]) -> None:
         """Apply a new roster: sites that are not in it are cut off before this returns."""
 

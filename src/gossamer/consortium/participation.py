@@ -91,7 +91,7 @@ class Participation:
         identity = Identity(site.name, roster.authority.encode(), certificate, site.file(KEY).read_bytes())
         members = self.study.members(roster).values()
         largest = largest_frame(self.study.model.parameters)
-        return GrpcLinks(identity, members, site.listener, largest)
+        return GrpcLinks(identity, members, site.listener, largest, version=gossamer.__version__)
 
     def check(self) -> list[str]:
         """Check all that needs no connection, and describe it; draws nothing and spends nothing."""
@@ -129,13 +129,15 @@ class Participation:
         return lines
 
     def try_links(self, seconds: float, open_links: Callable[[], Links] | None = None) -> dict[str, str]:
-        """Return each other site's link state once all are up or the time is over."""
+        """Return each other site's link state once all are up or the time is over, and its version if another."""
         links = (open_links or self.open_links)()
         try:
             end = time.monotonic() + seconds
             while time.monotonic() < end and any(state != "up" for state in links.states().values()):
                 time.sleep(0.05)
-            return links.states()
+            here, versions = gossamer.__version__, links.versions()
+            others = {name: f", gossamer {v} (here {here})" for name, v in versions.items() if v != here}
+            return {name: state + others.get(name, "") for name, state in links.states().items()}
         finally:
             links.close()
 

@@ -193,7 +193,7 @@ def test_noise_and_claim_undo_each_other() -> None:
         (1, {"algorithm.regularisation": 0.1, "algorithm.radius": 2.0}),
     ):
         rule = lemma4.lemma4_of(resolve(DIGITS, {"mode": "paper", **changes}), classes)
-        run = plan(mode="paper", algorithm__controller="global").run
+        run = plan(mode="paper", algorithm__controller="global")
         factor, end = rule.noise(run, 10 / 360, 0.7, 1e-6)
         assert end is None
         assert rule.claim(run, factor, 10 / 360, 1e-6, run.count).epsilon == pytest.approx(0.7, rel=1e-9)
