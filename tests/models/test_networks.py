@@ -275,7 +275,7 @@ def test_a_table_is_read_into_its_kind_and_written_back() -> None:
     assert (kind.kind, kind.hidden, kind.activation) == ("mlp", [3], "relu")
     assert models.parse({"kind": "mlp", "hidden": [3], "activation": "relu"}) == kind
     assert set(models) == {
-        "softmax", "linear", "one-vs-all", "mlp", "shallow-cnn", "mnist-cnn", "resnet9", "resnet18", "lookup", "own"
+        "softmax", "linear", "one-vs-all", "mlp", "shallow-cnn", "mnist-cnn", "resnet9", "resnet18", "lookup", "minilm", "own"
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from gossamer.models.networks import build, models
 SMALL: dict[str, dict[str, Any]] = {"resnet9": {"width": 8}, "resnet18": {"width": 8}}
 
 
-KINDS = [kind for kind in models if kind not in ("lookup", "own")]  # which reads places, not images
+KINDS = [kind for kind in models if kind not in ("lookup", "minilm", "own")]  # those that read images
 
 
 def make(kind: str, shape: tuple[int, ...], outputs: int = 10, seed: int = 0) -> nn.Module:

@@ -251,8 +251,8 @@ class LinearRule(Rule):
 
         def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
             nodes = len(weights)
-            weighted = (g * weights.reshape(-1, 1, 1)).view(nodes, -1, rows)
-            inputs = a.view(nodes, -1, columns)
+            weighted = (g * weights.reshape(-1, 1, 1)).reshape(nodes, -1, rows)
+            inputs = a.reshape(nodes, -1, columns)
             single = fits(terms, lot) if positions == 1 else least is not None and lot <= most
             add_product(target["weight"], weighted, inputs, add, single=single)
             if has_bias:

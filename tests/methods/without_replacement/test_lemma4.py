@@ -196,7 +196,7 @@ def test_noise_and_claim_undo_each_other() -> None:
         run = plan(mode="paper", algorithm__controller="global")
         factor, end = rule.noise(run, 10 / 360, 0.7, 1e-6)
         assert end is None
-        assert rule.claim(run, factor, 10 / 360, 1e-6, run.count).epsilon == pytest.approx(0.7, rel=1e-9)
+        assert rule.claim(run, factor, 10 / 360, 1e-6, run.draws).epsilon == pytest.approx(0.7, rel=1e-9)
         assert any("unit vectors" in flag for flag in rule.flags) == bool(changes is BALL)
         assert any("one-vs-all" in flag for flag in rule.flags) == (classes > 1)
 
