@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from tests.support.mixing import (
 from tests.support.per_sample import cross_entropy
 from torch import nn
 
+import gossamer
 from gossamer.errors import UserError
 from gossamer.kernels.bookkeeping import BookKeeping
 from gossamer.kernels.clipped_sum import ClippedSum
@@ -74,6 +76,49 @@ def run_cases(seeds: range) -> Counter[str]:
 def test_random_modules_and_records() -> None:
     ways = run_cases(range(25))
     assert set(ways) == {"refused", "book-kept", "by itself"}
+
+
+def trained(seed: int, folder: Path) -> str:
+    """A run of the module on records of which some are strange: the words with which it is refused, if it is."""
+    module, kinds = grammar(seed)
+    draw = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(40, FEATURES, generator=draw), torch.randint(CLASSES, (40,), generator=draw)
+    for place, kind in enumerate(kinds):
+        x[7 * place + 2] = strange_record(*kind, draw).nan_to_num(0.0, 1e30, -1e30)  # data must be numbers
+    asked = {
+        "nodes": 2,
+        "rounds": 2,
+        "topology.kind": "complete",
+        "privacy.sampling": {"kind": "poisson", "rate": 0.5},
+    }
+    data = gossamer.Data((x, y), classes=CLASSES, count=20)
+    try:
+        outcome = gossamer.run("quickstart", asked, data=data, module=module, out=folder / str(seed))
+    except UserError as refused:
+        return str(refused)
+    assert bool(outcome.points.isfinite().all())
+    return ""
+
+
+def test_no_random_module_and_record_ends_a_run(tmp_path: Path) -> None:
+    """Each is trained to the end, or refused before anything is written."""
+    ways = run_through(range(300, 308), tmp_path)
+    assert set(ways) == {"refused", "trained"}
+
+
+def run_through(seeds: range, folder: Path) -> Counter[str]:
+    ways: Counter[str] = Counter()
+    for seed in seeds:
+        refused = trained(seed, folder)
+        assert not refused or refused.startswith(("module", "model")), refused
+        assert bool(refused) != (folder / str(seed)).exists()
+        ways["refused" if refused else "trained"] += 1
+    return ways
+
+
+@pytest.mark.slow
+def test_nor_do_two_hundred(tmp_path: Path) -> None:
+    assert min(run_through(range(400, 600), tmp_path).values()) > 30
 
 
 @pytest.mark.slow

@@ -64,8 +64,6 @@ class RemembersInABuffer(Base):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(FEATURES))
-        self.register_buffer("eye", torch.eye(2))
-        self.table = nn.Embedding(3, FEATURES)
 
     def forward(self, x: Tensor) -> Tensor:
         self.mean.mul_(0.9).add_(x.detach().mean(0))
@@ -155,6 +153,13 @@ APART: dict[str, Callable[[Any, Tensor], Tensor]] = {
         1, 3
     ),
     "attention": lambda m, x: (x[:, :, None] @ x[:, None, :]).softmax(2).sum(2),
+    "eigenvalues": lambda m, x: x * torch.linalg.eigvalsh(x[:, :, None] * x[:, None, :] + x.diag_embed()),
+    "determinant": lambda m, x: x * torch.linalg.slogdet(x[:, :4].reshape(-1, 2, 2))[1][:, None],
+    "written by value": lambda m, x: torch.zeros_like(x).scatter(1, x.long(), x),
+    "classes by value": lambda m, x: x + F.one_hot(x[:, 0].long(), FEATURES),
+    "random signs": lambda m, x: x * (2 * torch.bernoulli(torch.full_like(x, 0.5)) - 1),
+    "random scale": lambda m, x: x * torch.rand_like(x[:, :1]),
+    "tied": lambda m, x: F.linear(x.tanh() @ m.layer.weight, m.layer.weight),
 }
 TOGETHER: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "less the mean": lambda m, x: x - x.mean(0),
@@ -175,6 +180,11 @@ TOGETHER: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "gram": lambda m, x: (x @ x.T).softmax(1) @ x,
     "cumulative over the lot": lambda m, x: x.cumsum(0),
     "python random": lambda m, x: x * random.random(),
+    "taken by value": lambda m, x: x.take(x.long()),
+    "selected by value": lambda m, x: x.index_select(1, x[0].long()),
+    "chosen by value": lambda m, x: x[:, x[0].abs().argsort()],
+    "lot's inverse": lambda m, x: torch.linalg.pinv(x).T,
+    "random order": lambda m, x: x[:, torch.randperm(x.shape[1])] + x.amax(0, keepdim=True),
     "against each other": lambda m, x: x - (x[:, 0][None] - x[:, 0][:, None]).mean(1, keepdim=True),
 }
 STEPS = {**APART, **TOGETHER}
@@ -187,12 +197,13 @@ class RandomModule(nn.Module):
         super().__init__()
         self.steps, self.only_in_training = steps, in_evaluation
         self.layer, self.norm = nn.Linear(FEATURES, FEATURES), nn.LayerNorm(FEATURES)
-        self.scale = nn.Parameter(torch.ones(FEATURES))
+        self.scale, self.table = nn.Parameter(torch.ones(FEATURES)), nn.Embedding(3, FEATURES)
         self.register_buffer("mean", torch.zeros(FEATURES))
+        self.register_buffer("eye", torch.eye(2))
         self.head = nn.Linear(FEATURES, CLASSES)
         self.last: Tensor | None = None
         unused = {
-            "layer": {"layer", "twice"},
+            "layer": {"layer", "twice", "tied"},
             "norm": {"norm"},
             "scale": {"own parameter"},
             "table": {"table by value"},
@@ -200,6 +211,13 @@ class RandomModule(nn.Module):
         for name, users in unused.items():  # so that some of them are book-kept
             if not users & set(steps):
                 setattr(self, name, None)
+
+    def freeze(self, *names: str) -> None:
+        """Parts that are neither trained nor noised."""
+        for name in names:
+            part = getattr(self, name)
+            if part is not None:
+                part.requires_grad_(False)
 
     def remember(self, x: Tensor) -> Tensor:
         before, self.last = self.last, x.detach()[:1]
@@ -257,13 +275,16 @@ def worst_move(
     everyone = torch.ones(x.shape[:2], dtype=torch.bool)
     without = everyone.clone()
     without[0, -1] = False
-    sums = []
+    sums, contributes = [], False
     for mask in (everyone, without):
         kernel.draw_from(Stream.seeded(5), 0, np.arange(len(x)), 0)
-        first, _ = kernel(point, x, y, mask, weigh)
+        first, norms = kernel(point, x, y, mask, weigh)
         kernel.draw_from(Stream.seeded(5), 0, np.arange(len(x)), 1)
         sums.append((first, kernel(point, lots, targets, everyone, weigh)[0]))
+        contributes = (mask is everyone and float(norms[0, -1]) > 0) or (mask is without and contributes)
     (with_it, after_it), (without_it, after_none) = sums
+    if not contributes:  # what cannot be computed adds exactly nothing, and leaves the others as they were
+        assert torch.equal(with_it, without_it), "a record without a gradient has moved a sum"
     moves = [
         (with_it - without_it)[0].double().norm(),
         1e9 * (with_it - without_it)[1].double().norm(),  # another node's sum: not at all
@@ -274,11 +295,12 @@ def worst_move(
 
 
 def grammar(seed: int) -> tuple[RandomModule, list[tuple[str, float]]]:
-    """Two to five steps, of which none, one or several mix; three records."""
+    """Two to five steps, of which none, one or several mix; some parts are frozen; three records."""
     draw = random.Random(seed)
     steps = [draw.choice(sorted(APART)) for _ in range(draw.randint(1, 4))]
     for _ in range(draw.choice([0, 0, 1, 2])):
         steps.insert(draw.randint(0, len(steps)), draw.choice(sorted(TOGETHER)))
     torch.manual_seed(seed)
     module = RandomModule(steps, in_evaluation=draw.random() < 0.5).train(draw.random() < 0.7)
+    module.freeze(*(name for name in ("layer", "norm", "table", "scale") if draw.random() < 0.2))
     return module, [(draw.choice(KINDS), 10.0 ** draw.uniform(-30, 30)) for _ in range(3)]

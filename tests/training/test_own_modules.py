@@ -158,6 +158,9 @@ REFUSED: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "too few outputs": ("3 classes", lambda: nn.Linear(FEATURES, CLASSES - 1)),
     "as_strided": ("as_strided", lambda: Behind(lambda x: x.as_strided((x.shape[0], FEATURES), (FEATURES, 1)))),
     "results by value": ("nonzero", lambda: Behind(lambda x: x * x.nonzero().shape[0])),
+    "random inverse": (
+        "predicts", lambda: Behind(lambda x: torch.linalg.inv(x.unflatten(1, (2, 2, 2))).flatten(1) * torch.rand_like(x))
+    ),
     "spectral norm": ("_SpectralNorm", lambda: parametrizations.spectral_norm(linear())),  # type: ignore[no-untyped-call]
 }  # fmt: skip
 
@@ -183,26 +186,32 @@ FAILS: dict[str, Callable[[Tensor], Tensor]] = {
     "take": lambda x: x.take(2 * x.long()),
     "inverse": lambda x: torch.linalg.inv(x.unflatten(1, (2, 2, 2))).flatten(1),
     "cholesky": lambda x: torch.linalg.cholesky(torch.eye(8) - torch.diag_embed(x.floor())).sum(2),
+    "classes": lambda x: x + F.one_hot(2 * x[:, 0].long(), FEATURES),
     "chances": lambda x: F.binary_cross_entropy(x, x.clamp(0, 1), reduction="none"),
 }
 
 
 @pytest.mark.parametrize("kind", FAILS)
-def test_no_record_ends_a_run(kind: str, tmp_path: Path) -> None:
+def test_no_record_ends_a_run(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And nothing that is printed says that one fails."""
     x, y = records(45)
     x[[3, 25]] = 7.0
     outcome = trained(Behind(FAILS[kind]), tmp_path, x[:40], y[:40], test=(x[40:], y[40:]))
     assert 0 <= outcome.result["accuracy_mean"] <= 1
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_nor_does_one_that_is_held_out(private: bool, tmp_path: Path) -> None:
+def test_nor_does_one_that_is_held_out(
+    private: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     x, y = records(45)
     x[slice(0, 40, 3) if private else 43] = 7.0
     held_out = {} if private else {"test": (x[40:], y[40:])}
     changes = {"evaluation.private": 0.3} if private else None
     trained(Behind(FAILS["gather"]), tmp_path, x[:40], y[:40], changes, **held_out)
     assert (tmp_path / "run" / "certificate.html").exists()
+    assert capfd.readouterr().err == ""
 
 
 def test_that_it_is_slower_is_said_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

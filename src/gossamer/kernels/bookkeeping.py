@@ -158,7 +158,8 @@ class BookKeeping:
         self._most = beside(mask.shape[1], planned)
         self.records.clear()
         with torch.enable_grad():
-            losses = self.graph(*(part.flatten(0, 1) for part in (x, y, *random)))
+            # Not `self.graph(…)`, which prints where a record fails.
+            losses = self.graph.forward(*(part.flatten(0, 1) for part in (x, y, *random)))
             if losses.requires_grad:
                 # The same as handing `mask` over as the gradient, for which torch would first import sympy.
                 torch.autograd.backward((losses * mask.flatten()).sum())

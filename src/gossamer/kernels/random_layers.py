@@ -127,7 +127,8 @@ def with_random_inputs(
 
     def call(*given: Any) -> Any:
         *arguments, numbers = given
-        return pytree.tree_unflatten(graph(*pytree.tree_leaves(arguments), *numbers), outputs)
+        # Not `graph(…)`, which prints where a record fails.
+        return pytree.tree_unflatten(graph.forward(*pytree.tree_leaves(arguments), *numbers), outputs)
 
     return call, shapes
 

@@ -36,7 +36,7 @@ NOT_COVERED = (
     "Which node holds what kind of data is public: where labels are split over nodes, a node's identity tells them.",
     "The public constants listed here (declared record counts, sampling rates, lot sizes) are not protected.",
     "Choosing hyper-parameters by looking at private records is not accounted for.",
-    "Rounding while a lot is summed up, which may move a sum by a little more than the clip, is not part of the proof.",
+    "The cipher (AES), the system's random numbers and the processor's arithmetic are taken to be what they should be.",
     "Time and memory that a run takes are not protected.",
 )
 NOT_PUBLIC = (

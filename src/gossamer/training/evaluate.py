@@ -191,7 +191,7 @@ def judged_rows(o: Plan, measured: Sequence[Cells], point: Tensor, x: Tensor, y:
     """(J, k) what each record adds. Every record goes through a trace of the network by itself: none sees another."""
     values = {name: view[0] for name, view in o.stack.views(point[None]).items()}
     graph = one_output(o.module, x.shape[1:], x.dtype)
-    alone = vmap(graph, in_dims=(None, 0))
+    alone = vmap(graph.forward, in_dims=(None, 0))  # called itself, it prints where a record fails
     parts = []
     for start in range(0, len(x), _BATCH):
         some = x[start : start + _BATCH]

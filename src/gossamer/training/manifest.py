@@ -119,7 +119,7 @@ def describe(parts: Parts, run: str) -> Description:
         labels=dataset.labels,
         inputs=inputs_of(o.config.data, dataset),
         input_shape=shape,
-        outputs=_outputs(o.module, shape),
+        outputs=count_outputs(o.module, shape),
         probabilities=None if o.task.link == "exp" else o.task.link,
         mean="exp" if o.task.link == "exp" else None,
         level=getattr(o.task, "level", None),
@@ -134,7 +134,7 @@ def describe(parts: Parts, run: str) -> Description:
 
 
 @torch.no_grad()
-def _outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
+def count_outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
     """How many numbers a record gives: tried on one of zeros, or traced where that has none, as with an inverse."""
     kind = torch.float32 if shape else torch.int64  # a record without a shape is a place in a table
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))

@@ -66,6 +66,7 @@ from gossamer.training.budget import Accounts, everyones, now, worst
 from gossamer.training.evaluate import Evaluation, evaluation_rounds
 from gossamer.training.manifest import (
     blocks_here,
+    count_outputs,
     describe,
     layout_of,
     ledger_headers,
@@ -145,6 +146,8 @@ class Run:
         o, group = parts.plan, group or Alone(parts.plan.config.nodes)
         require_same_everywhere(parts, group)
         _ = o.bytes_per_round  # a step on zeros: refuses a method that draws more often than it declares
+        # A network that cannot predict is refused now, not after the last round.
+        agreed(group, lambda: count_outputs(o.module, tuple(o.config.data.shape_of(parts.dataset))))
         # Where a host keeps its files is not shared: of a run without --out only the last part of its name is.
         name, identity = group.join([(free_path(o.config.name).name, secrets.token_hex(8))])[0]
         path = out or free_path(o.config.name).with_name(name)
