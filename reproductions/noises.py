@@ -19,12 +19,13 @@ import numpy as np
 from scipy.special import gammainc, gammaln
 
 from gossamer.accounting.calibrate import Target, least_scale, truncated_share
-from gossamer.accounting.claimed import KM_FAMILIES, KM_FLAGS, km_noise
+from gossamer.accounting.claimed import KM_FLAGS, km_noise
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import KINDS, Release, release
 from gossamer.errors import UserError
 from gossamer.results.tables import Table
 
+KM_FAMILIES = {"gaussian": 2.0, "laplace": 1.0, "truncated-laplace": 1.0, "truncated-gaussian": 2.0}
 SHAPES = (1.5, 3.0)  # of the generalised Gaussian, next to the two cases that have names
 MOST_NUMBERS = 5000  # that are priced one by one: beyond, it takes minutes and says little
 

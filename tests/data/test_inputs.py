@@ -131,10 +131,7 @@ def test_declared_columns_of_new_rows_follow_the_same_rules(tmp_path: Path) -> N
     frame = pandas.DataFrame({"ward": ["new", "a", "b"], "age": [200.0, np.nan, 5.0], "more": [1, 2, 3]})
     for rows in (raw, frame):
         np.testing.assert_array_equal(inputs.prepared(inputs.records(rows)), dataset.x_test)
-    assert (
-        inputs.steps()[0]
-        == "column age, numeric: [0, 50] becomes [0, 1], clipped; 1 more where it is missing"
-    )
+    assert inputs.steps()[0] == "column age, numeric: missing = True, range = [0.0, 50.0]"
     with pytest.raises(UserError, match="x has no column age"):
         inputs.records(frame.drop(columns="age"))
     with pytest.raises(UserError, match="give a frame with the columns that were declared"):

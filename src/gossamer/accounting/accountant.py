@@ -110,9 +110,7 @@ class Accountant:
     def add(self, release: Release, times: int = 1) -> Accountant:
         """`release`, `times` over; the accountant itself is returned, so that calls can follow each other."""
         if not isinstance(release, Release):
-            raise UserError(
-                f"{release!r} is no release; make one with gaussian_noise(…) or laplace_noise(…)."
-            )
+            raise UserError(f"{release!r} is no release; make one with gaussian_noise(…), laplace_noise(…).")
         if not isinstance(times, int) or times < 0:
             raise UserError(f"times = {times!r} must be a whole number, 0 or more.")
         self._counted.append((replace(release, adjacency=self.adjacency), times))
@@ -120,9 +118,8 @@ class Accountant:
 
     def epsilon(self) -> Figure:
         """What all of it is proven to cost."""
-        price = proven(
-            self._counted, self.delta, self.adjacency, observer=self.observer, tolerance=self.tolerance
-        )
+        terms = self.delta, self.adjacency
+        price = proven(self._counted, *terms, observer=self.observer, tolerance=self.tolerance)
         return Figure(
             **vars(price),
             delta=self.delta,

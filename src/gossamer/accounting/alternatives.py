@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer.accounting.observers import EVERYONE, UNIT, Observer, against_all, colluders
+from gossamer.accounting.observers import EVERYONE, Observer, against_all, colluders
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Counted, Event, Gaussian, Release, collate
 
@@ -104,16 +104,12 @@ def _counts(nodes: int, planned: int, *, quick: bool) -> tuple[int, ...]:
 
 
 def by_observer(
-    shared: Sharing | None,
-    epsilons: Sequence[float],
-    *,
-    planned: Observer,
-    epsilon: float,
-    delta: float,
-    adjacency: str,
-    unit: str = UNIT,
+    shared: Sharing | None, epsilons: Sequence[float], planned: Observer, epsilon: float, **terms: Any
 ) -> dict[str, Any]:
-    """The lines of plans and certificates; `epsilons` at `shared.at`. Where nothing is proven ε is None."""
+    """The lines of plans and certificates; `epsilons` at `shared.at`. Where nothing is proven ε is None.
+
+    `terms`: δ, adjacency and unit, which each line states.
+    """
     figures = dict(zip(shared.at if shared else (), map(finite, epsilons), strict=True))
     observers = [(planned, finite(epsilon))]
     if shared is not None:
@@ -125,9 +121,7 @@ def by_observer(
                 "words": one.description,
                 "colluders": one.colluders,
                 "epsilon": figure,
-                "delta": delta,
-                "adjacency": adjacency,
-                "unit": unit,
+                **terms,
                 "planned": one == planned,
             }
             for one, figure in observers

@@ -36,15 +36,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gossamer.accounting.chain import (
-    LedgerError,
-    chained,
-    content,
-    digest,
-    no_name_twice,
-    parse_chain,
-    write_line,
-)
+from gossamer.accounting import chain
+from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.observers import EVERYONE, UNIT, against_all, in_common
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Counted, Event, Release, remember_listed
@@ -155,9 +148,8 @@ def total(spendings: Sequence[Spending]) -> Total:
     unit, exchanged = in_common(s.unit for s in counted)
     strict = exchanged or any(s.adjacency == STRICT for s in counted)
     adjacency = STRICT if strict else counted[0].adjacency
-    observer = against_all(
-        one.planned_for for s in counted for h in s.histories for one, _ in h.releases
-    ).description
+    planned = (one.planned_for for s in counted for h in s.histories for one, _ in h.releases)
+    observer = against_all(planned).description
     reasons = {s.run: why for s in counted if (why := _unprovable(s, adjacency)) is not None}
     if reasons:
         rest = [s for s in counted if s.run not in reasons]
@@ -275,11 +267,11 @@ class Source:
         except OSError:
             return None
         try:
-            entry = json.loads(content(self.mark), object_pairs_hook=no_name_twice)
+            entry = json.loads(chain.content(self.mark), object_pairs_hook=chain.no_name_twice)
             return str(entry["head"]), str(entry["account"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise LedgerError(
-                f"{self.mark} is damaged; put it back as it was, or delete it if the account is whole."
+                f"{self.mark} is damaged; put it back; or delete it, if the account is whole"
             ) from None
 
 
@@ -296,7 +288,7 @@ class Account:
         named = None if source.name is None else source.folder / f"{source.name}.jsonl"
         files = []
         for path in sorted(source.folder.glob("*.jsonl")):
-            data = content(path)
+            data = chain.content(path)
             if path == named or source.digest.encode() in data or (marked and marked[0] in _heads(data)):
                 files.append(_File(path, data))
         if marked and not any(marked[0] in file.heads for file in files):
@@ -385,15 +377,11 @@ def refuse_above(
     unprotected = next((one.no_privacy for one in planned if one.no_privacy is not None), None)
     if least is None or (together.epsilon <= least and unprotected is None):
         return
-    limit = (
-        f"privacy.cap = {cap:g}"
-        if least == cap
-        else f"{account.capped} has the cap {least:g} in its first line"
-    )
+    limit = f"{account.capped} has the cap {least:g} in its first line"
+    if least == cap:
+        limit = f"privacy.cap = {cap:g}"
     if unprotected is not None:
-        raise UserError(
-            f"{limit}, and this run has {unprotected}; leave the cap out, or protect the records."
-        )
+        raise UserError(f"{limit}, and this run has {unprotected}; leave it out, or protect the records.")
     why = f" ({together.because})" if together.because else ""
     raise UserError(
         f"{limit}: with this, all runs in the account {account.name!r} have proven ε = {together.epsilon:.4g}{why} "
@@ -414,14 +402,14 @@ class _File:
             return
 
         def read_entry(payload: bytes) -> None:
-            entry = json.loads(payload + b"}", object_pairs_hook=no_name_twice)
+            entry = json.loads(payload + b"}", object_pairs_hook=chain.no_name_twice)
             try:
                 one = Spending.from_json(entry, self.latest.get((entry["run"], entry["node"])))
             except UserError as error:  # a release that cannot be
                 raise ValueError(str(error)) from None
             self.latest[one.key] = one
 
-        header, _, self.head, torn = parse_chain(
+        header, _, self.head, torn = chain.parse_chain(
             path, data, lenient=True, what="budget", version=VERSION, read=read_entry
         )
         self.cap = header.get("cap")
@@ -440,25 +428,25 @@ class _File:
         if not self.head:
             header = {"version": VERSION, "kind": "budget", "unit": spending.unit, "cap": cap}
             first = json.dumps(header).encode() + b"\n"
-            self.head = digest(first)
+            self.head = chain.digest(first)
         entry, reserved = spending.to_json(), self.latest.get(spending.key)
         if reserved is not None and reserved.histories == spending.histories:
             entry["histories"] = None
         text = json.dumps(entry, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        line = chained(text, self.head)
+        line = chain.chained(text, self.head)
         with _writable(self.path):
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
                 os.truncate(fd, len(self._whole))
-                write_line(fd, first + line, sync=True)
+                chain.write_line(fd, first + line, sync=True)
             finally:
                 os.close(fd)
-        self.head, self._whole = digest(line), self._whole + first + line
+        self.head, self._whole = chain.digest(line), self._whole + first + line
         self.latest[spending.key] = spending
 
 
 def _heads(data: bytes) -> set[str]:
-    return {digest(line + b"\n") for line in data.split(b"\n")}
+    return {chain.digest(line + b"\n") for line in data.split(b"\n")}
 
 
 @contextmanager
@@ -472,9 +460,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout:
-            raise LedgerError(
-                f"{folder} is held by another run for over {PATIENCE:g} s; wait until it has ended"
-            ) from None
+            raise LedgerError(f"{folder} is held by another run; try again when it has ended") from None
     try:
         yield
     finally:

@@ -40,9 +40,8 @@ class Target:
 
     def cost(self, releases: Iterable[Event | Release | Counted], tolerance: float) -> float:
         """Proven ε, its bounds as close as the tolerance says."""
-        return proven(
-            releases, self.delta, self.adjacency, observer=self.observer, tolerance=tolerance
-        ).epsilon
+        terms = self.delta, self.adjacency
+        return proven(releases, *terms, observer=self.observer, tolerance=tolerance).epsilon
 
 
 def common_factor(multipliers: Sequence[float], target: Target, *, sampling: str, rate: float) -> float:
@@ -107,9 +106,8 @@ def affordable(multipliers: Sequence[float], target: Target, *, sampling: str, r
     tol = max(MIDDLE, tolerance)
     while low < high:
         marks = sorted({low + math.ceil((high - low) * k / MARKS) for k in range(1, MARKS + 1)})
-        figures = curve(
-            releases, marks, target.delta, target.adjacency, observer=target.observer, tolerance=tol
-        )
+        terms = target.delta, target.adjacency
+        figures = curve(releases, marks, *terms, observer=target.observer, tolerance=tol)
         by_mark = list(zip(marks, figures, strict=True))
         low = max((k for k, figure in by_mark if figure <= epsilon), default=low)
         # a coarse figure may be too large by its tolerance

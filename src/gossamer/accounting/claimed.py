@@ -238,7 +238,6 @@ def without_replacement(sigma: float, sensitivity: float, delta: float, visits: 
 
 # --- DP-dKM, the Krasnosel'skiĭ–Mann iteration: Theorems 1 and 6, Definition 6
 
-KM_FAMILIES = {"gaussian": 2.0, "laplace": 1.0, "truncated-laplace": 1.0, "truncated-gaussian": 2.0}
 KM_FLAGS = {
     "laplace": "Laplace noise on every coordinate needs the ℓ₁ sensitivity; Theorem 1 is about the ℓ₂ norm",
     "truncated-laplace": "Definition 6 is for one coordinate; Theorem 1 is about the ℓ₂ norm of the whole vector",

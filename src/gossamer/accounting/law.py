@@ -99,9 +99,8 @@ def connect(cells: Cells, h: float = 1.0) -> tuple[FloatArray, FloatArray]:
     """
     high = cells.last * h
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        at_first = (cells.q * np.exp(np.minimum(high, 700.0)) - cells.p) / np.expm1(
-            (cells.last - cells.first) * h
-        )
+        gap = (cells.last - cells.first) * h
+        at_first = (cells.q * np.exp(np.minimum(high, 700.0)) - cells.p) / np.expm1(gap)
     at_first = np.where(cells.last > cells.first, np.clip(at_first, 0.0, cells.p), cells.p)
     return at_first, cells.p - at_first
 
@@ -204,9 +203,8 @@ class UpperLaw:
         Spectrum, first index, log of the finite mass, Λ, Λ(order_up), norm, largest loss.
         """
         w = self.window
-        first, mass, infinite = dots(
-            turned(pair.cells(w.h, centred=False, tail=self._tail), self._reverse), w.h
-        )
+        cells = turned(pair.cells(w.h, centred=False, tail=self._tail), self._reverse)
+        first, mass, infinite = dots(cells, w.h)
         losses = w.h * (first + np.arange(len(mass)))
         with np.errstate(divide="ignore"):
             log_mass = np.log(mass)

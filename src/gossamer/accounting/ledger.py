@@ -34,17 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.accounting.chain import (
-    LedgerError,
-    chained,
-    content,
-    digest,
-    no_name_twice,
-    open_to_extend,
-    open_to_read,
-    parse_chain,
-    write_line,
-)
+from gossamer.accounting import chain
+from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.releases import FIRST_DRAW, Event
 from gossamer.accounting.runs import MOST_NODES, Runs, checked_runs, packed, runs_of, spread
 
@@ -162,11 +153,11 @@ class Ledger:
         except FileExistsError:
             raise LedgerError(f"{path} already exists; resume it or choose another directory") from None
         try:
-            write_line(fd, line, sync)
+            chain.write_line(fd, line, sync)
         except BaseException:
             os.close(fd)
             raise
-        return cls(LedgerContent(path, nodes, header, [], digest(line), b""), sync=sync, fd=fd)
+        return cls(LedgerContent(path, nodes, header, [], chain.digest(line), b""), sync=sync, fd=fd)
 
     @classmethod
     def resume(
@@ -184,17 +175,17 @@ class Ledger:
         `known` is the number of lines and the head hash that a checkpoint has: they must still be part of the chain,
         which shows a tail that was cut off since.
         """
-        data = content(path)
+        data = chain.content(path)
         written = parse_ledger(path, data, lenient=True)
         expected = json.loads(json.dumps(header_of(nodes, headers)))
         for key in {**written.header, **expected}:
             if written.header.get(key) != expected.get(key):
                 raise LedgerError(f"{path} line 1 was written for another configuration: its '{key}' differs")
         if known is not None and (
-            len(written.lines) < known[0] or digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
+            len(written.lines) < known[0] or chain.digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
         ):
             raise LedgerError(f"{path} no longer holds the {known[0]} lines that a checkpoint saw there")
-        fd = open_to_extend(path, data, written.torn, sync)
+        fd = chain.open_to_extend(path, data, written.torn, sync)
         return cls(written, sync=sync, fd=fd, repeats=repeats)
 
     def write(self, releases: Sequence[tuple[NDArray[np.int64], Event]]) -> None:
@@ -213,9 +204,7 @@ class Ledger:
             return nodes
         if not self._recorded:
             node = int(old[0]) + self.nodes.start
-            raise LedgerError(
-                f"draw {event.draw} of node {node} is on file: its noise was drawn and is spent"
-            )
+            raise LedgerError(f"draw {event.draw} of node {node} is on file: its noise is spent")
         for recorded, left in self._recorded.get(event.draw, []):
             again = old[left[old]]
             if len(again) and recorded != event:
@@ -241,10 +230,10 @@ class Ledger:
         text = _entry(list(numbers))
         if runs != self._of:
             text = f'{text[:-1]},"of":{json.dumps(runs, separators=(",", ":"))}}}'
-        line = chained(text, self.head)
+        line = chain.chained(text, self.head)
         self._of = None  # until it is on file
-        write_line(self._fd, line, self._sync)
-        self._of, self.head, self.length = runs, digest(line), self.length + 1
+        chain.write_line(self._fd, line, self._sync)
+        self._of, self.head, self.length = runs, chain.digest(line), self.length + 1
         for own, _ in due:
             self.counts[own] += 1
 
@@ -333,11 +322,8 @@ class LedgerBook:
 
     def counts(self) -> dict[int, int]:
         """node → number of events."""
-        return {
-            node: count
-            for one in self._ledgers
-            for node, count in zip(one.nodes, one.counts.tolist(), strict=True)
-        }
+        counts = ((one.nodes, one.counts.tolist()) for one in self._ledgers)
+        return {node: count for nodes, own in counts for node, count in zip(nodes, own, strict=True)}
 
     def close(self) -> None:
         for one in self._ledgers:
@@ -403,13 +389,13 @@ def read_all(run: Path) -> dict[int, tuple[dict[str, Any], list[Event]]]:
 
 def read_ledger(path: Path, *, lenient: bool = False) -> LedgerContent:
     """Read one ledger and verify its chain; `lenient` accepts a torn last line."""
-    return parse_ledger(path, content(path), lenient=lenient)
+    return parse_ledger(path, chain.content(path), lenient=lenient)
 
 
 def parse_ledger(path: Path, data: bytes, *, lenient: bool) -> LedgerContent:
     """Parse the bytes of a ledger."""
     lines = _LineReader()
-    header, entries, head, torn = parse_chain(
+    header, entries, head, torn = chain.parse_chain(
         path, data, lenient=lenient, what="ledger", version=VERSION, read=lines.read, begin=lines.begin
     )
     return LedgerContent(path, lines.nodes, header, entries, head, torn)
@@ -425,9 +411,8 @@ def header_of(nodes: range, headers: Headers) -> dict[str, Any]:
 
 def _common_part(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(what all rows share, the rest of each)."""
-    common = {
-        key: value for key, value in rows[0].items() if all(key in row and row[key] == value for row in rows)
-    }
+    first, *others = rows
+    common = {k: v for k, v in first.items() if all(k in row and row[k] == v for row in others)}
     return common, [{key: value for key, value in row.items() if key not in common} for row in rows]
 
 
@@ -445,9 +430,7 @@ def _headers_by_node(
         numbers = spread({**header["by_node"], "values": list(range(len(values)))}, nodes)
         return [{**common, **own} for own in values], np.array(numbers, dtype=np.int64)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LedgerError(
-            f"{path} line 1 is damaged: its 'by_node' is not what a ledger has ({error})"
-        ) from None
+        raise LedgerError(f"{path} line 1 is damaged: its 'by_node' is wrong ({error})") from None
 
 
 def _entry(events: Sequence[Event]) -> str:
@@ -470,7 +453,7 @@ class _LineReader:
         self._before = 1, _all_alike(self.nodes)
 
     def read(self, payload: bytes) -> Line:
-        entry = json.loads(payload + b"}", object_pairs_hook=no_name_twice)
+        entry = json.loads(payload + b"}", object_pairs_hook=chain.no_name_twice)
         columns, of = entry.pop("columns", {}), entry.pop("of", None)
         if entry.keys() & columns.keys() or len({len(column) for column in columns.values()}) > 1:
             raise ValueError("its columns do not belong together")
@@ -501,7 +484,7 @@ def _block(header: Mapping[str, Any]) -> range:
 def _nodes_of(path: Path) -> range:
     """The nodes of a ledger, from its first line alone."""
     try:
-        with open_to_read(path) as file:
+        with chain.open_to_read(path) as file:
             line = file.readline()
         if not line.endswith(b"\n"):
             raise ValueError("the run stopped while writing it; resume the run")
@@ -516,7 +499,7 @@ def _nodes_of(path: Path) -> range:
 
 def _unwritten(path: Path) -> bool:
     """Not there, or stopped within its first line, so before any event."""
-    return not path.exists() or b"\n" not in content(path)
+    return not path.exists() or b"\n" not in chain.content(path)
 
 
 def _all_alike(nodes: range) -> Runs:

@@ -182,9 +182,8 @@ def views_of_alike_noise(exchanges: Exchanges, covariance: Covariance | None = N
 
 def views_of_any_noise(exchanges: Exchanges, covariance: Covariance, units: Floats | None = None) -> View:
     """Any covariance over nodes, by the formula itself: one small system for every observer and mean."""
-    return lambda mean: np.stack(
-        [squared_view(exchanges, mean, [v], covariance, units) for v in range(exchanges.nodes)]
-    )
+    nodes = range(exchanges.nodes)
+    return lambda mean: np.stack([squared_view(exchanges, mean, [v], covariance, units) for v in nodes])
 
 
 def squared_outsider(
@@ -288,9 +287,7 @@ def _placed(history: History, means: int | None = None) -> dict[int, Release]:
         for k, one in enumerate(history)
     }
     if len(placed) < len(history) or (means is not None and max(placed, default=0) >= max(means, 1)):
-        raise ValueError(
-            f"{len(history)} releases, the last in mean {max(placed)}, do not go into {means} means"
-        )
+        raise ValueError(f"{len(history)} releases, the last in mean {max(placed)}, are not of {means} means")
     return placed
 
 

@@ -156,9 +156,7 @@ def _neighbour(rest: str, nodes: int, arcs: Arcs) -> Observer:
 @register("node", "node:3")
 def _node(rest: str, nodes: int, arcs: Arcs) -> Observer:
     if not rest.isdecimal() or int(rest) >= nodes:
-        raise UserError(
-            f"--observer node:{rest} must name one of the nodes 0 … {nodes - 1}, for example node:0."
-        )
+        raise UserError(f"--observer node:{rest} must name one of the nodes 0 … {nodes - 1}, as node:0.")
     return one_node(int(rest))
 
 

@@ -76,18 +76,8 @@ class Cells:
 
     def reversed(self) -> "Cells":
         """The pair (Q, P)."""
-        return Cells(
-            -self.last,
-            -self.first,
-            self.q,
-            self.p,
-            p_only=self.q_only,
-            q_only=self.p_only,
-            p_cut=self.q_cut,
-            q_cut=self.p_cut,
-            p_low=self.q_high,
-            q_high=self.p_low,
-        )
+        tails = self.q_only, self.p_only, self.q_cut, self.p_cut, self.q_high, self.p_low
+        return Cells(-self.last, -self.first, self.q, self.p, *tails)
 
     def symmetrised(self) -> "Cells":
         """The larger of the profiles of (P, Q) and (Q, P) at each ε.
@@ -100,19 +90,10 @@ class Cells:
         first, last, p, q = self.first[keep], self.last[keep], self.p[keep], self.q[keep]
         rest = max(0.0, 1 - float(p.sum() + q.sum()) - self.p_only - self.p_cut)
         zero = np.zeros(1, dtype=np.int64)
-        here = np.array([rest])
-        return Cells(
-            np.concatenate([-last, zero, first]),
-            np.concatenate([-first, zero, last]),
-            np.concatenate([q, here, p]),
-            np.concatenate([p, here, q]),
-            p_only=self.p_only,
-            q_only=self.p_only,
-            p_cut=self.p_cut,
-            q_cut=self.p_cut,
-            p_low=self.q_high,
-            q_high=self.q_high,
-        )
+        ranges = np.concatenate([-last, zero, first]), np.concatenate([-first, zero, last])
+        masses = np.concatenate([q, [rest], p]), np.concatenate([p, [rest], q])
+        tails = self.p_only, self.p_only, self.p_cut, self.p_cut, self.q_high, self.q_high
+        return Cells(*ranges, *masses, *tails)
 
 
 class Pair(Protocol):

@@ -156,9 +156,8 @@ class TradeOff:
     def least_false_alarms(self, hits: float) -> float:
         """T⁻¹: the smallest false positive rate at this true positive rate."""
         grow, delta = self._table
-        missed = (
-            1 - hits
-        )  # lines through their values at hits = 1: near 1 the steep ones count, and nothing cancels
+        # Lines through their values at hits = 1: near 1 the steep ones count, and nothing cancels.
+        missed = 1 - hits
         lines = np.maximum((1 - delta) / grow - missed / grow, 1 - delta - grow * missed)
         return max(0.0, float(lines.max()))
 

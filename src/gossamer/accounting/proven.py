@@ -210,9 +210,8 @@ def _compose(load: _Load, delta: float, tolerance: float) -> Proven:
         return Proven(bounds.upper, method, lower=None if load.rounded else bounds.lower)
     shown = _identifying(load)
     much = f"probability {shown:.3g}, more than" if shown > delta else "a probability of nearly"
-    return Proven(
-        math.inf, NUMERICAL, because=f"outcomes that identify a record outright have {much} δ = {delta:g}"
-    )
+    because = f"outcomes that identify a record outright have {much} δ = {delta:g}"
+    return Proven(math.inf, NUMERICAL, because=because)
 
 
 def _price_truncated(load: _Load, delta: float, tolerance: float) -> Proven:

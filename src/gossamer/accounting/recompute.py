@@ -6,21 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.accounting import releases
 from gossamer.accounting.alternatives import Sharing, Spent, by_observer, sharing
 from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.ledger import NodeGroup, read_groups
 from gossamer.accounting.observers import EVERYONE, Observer, against_all
 from gossamer.accounting.proven import Proven, proven
-from gossamer.accounting.releases import (
-    ADJACENCIES,
-    Counted,
-    Event,
-    Release,
-    collate,
-    of_several_runs,
-    on_several_nodes,
-    remember_listed,
-)
+from gossamer.accounting.releases import ADJACENCIES, Counted, Event, Release, collate
 from gossamer.accounting.runs import MOST_NODES
 
 
@@ -95,7 +87,8 @@ def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> 
                 terms[node] = one.header["delta"], adjacency or one.header["adjacency"]
     # Nodes that did the same share their lists: these are looked at once.
     different = {(*map(id, own), terms[node]): (own, terms[node]) for node, own in runs.items()}
-    histories = {(tuple(collate(of_several_runs(own))), of_node) for own, of_node in different.values()}
+    every = ((collate(releases.of_several_runs(own)), terms) for own, terms in different.values())
+    histories = {(tuple(history), terms) for history, terms in every}
     return max(proven(history, *of_node).epsilon for history, of_node in histories)
 
 
@@ -116,7 +109,7 @@ def _groups(directory: Path, nodes: Iterable[int] | None = None) -> list[tuple[N
         for one in read_groups(directory):
             most |= Counter(dict(collate(one.events)))
         together = [Event(draw, one) for draw, one in enumerate(most.elements())]
-        copied = {k: on_several_nodes(together, k) for k in copies}
+        copied = {k: releases.on_several_nodes(together, k) for k in copies}
     return [(one, copied.get(one.header.get("copies", 1), one.events)) for one in groups]
 
 
@@ -134,7 +127,7 @@ def _check_header(group: NodeGroup) -> None:
     elif texts:
         problem = f"{texts[0]!r} is missing or no text"
     try:
-        remember_listed(group.header.get("secrets"), [event.release for event in group.events[:1]])
+        releases.remember_listed(group.header.get("secrets"), [event.release for event in group.events[:1]])
     except ValueError as error:
         problem = problem or f"'secrets' {error}"
     if problem:

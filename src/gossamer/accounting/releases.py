@@ -60,9 +60,7 @@ class Release(ABC):
         _require("rate", self.rate, 0.0 < self.rate <= 1.0, "lie in (0, 1]")
         _require("sensitivity", self.sensitivity, self.sensitivity > 0.0, "be positive (inf if unbounded)")
         whole = self.clipped is None or (self.clipped == CLIPPED_LOT and not self.in_passes)
-        _require(
-            "clipped", self.clipped, whole, f"be {CLIPPED_LOT!r} or absent, and absent of lots in passes"
-        )
+        _require("clipped", self.clipped, whole, f"be {CLIPPED_LOT!r} or absent, and absent in passes")
 
     @property
     def planned_for(self) -> Observer:
@@ -418,9 +416,8 @@ class Truncated(Independent):
         shift, tail = self.shift(adjacency), self.density.cut_off
         if self.rate < 1 or self.bound <= shift:
             return tail, math.inf
-        return tail, math.sqrt(self.dimensions) * shift * self.density.untruncated(self.bound - shift) / (
-            1 - tail
-        )
+        beyond = self.density.untruncated(self.bound - shift)
+        return tail, math.sqrt(self.dimensions) * shift * beyond / (1 - tail)
 
 
 @registered
@@ -533,9 +530,8 @@ class Event:
 
     def to_json(self) -> str:
         """One line of strict JSON; floats are written so that they read back exactly."""
-        values = (
-            (key, getattr(self.release, name)) for key, (name, _, _) in _columns(self.release.kind).items()
-        )
+        columns = _columns(self.release.kind).items()
+        values = ((key, getattr(self.release, name)) for key, (name, _, _) in columns)
         written = "".join(f',"{key}":{_text(value)}' for key, value in values if value is not None)
         return f'{{"draw":{self.draw},"kind":"{self.release.kind}"{written}}}'
 
@@ -589,11 +585,8 @@ def on_several_nodes(events: Sequence[Event], nodes: int) -> list[Event]:
 
     Each node draws its lots for itself: a pass of one is no pass of another.
     """
-    return [
-        replace(event, release=event.release.renumbered(copy, nodes))
-        for event in events
-        for copy in range(nodes)
-    ]
+    copies = range(nodes)
+    return [replace(one, release=one.release.renumbered(copy, nodes)) for one in events for copy in copies]
 
 
 def _text(value: float | int | str) -> str:

@@ -187,9 +187,8 @@ def _effective_noise(secrets: Secrets, colluders: int, ratio: float) -> float:
     if secrets.edges is None:
         return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + m * ratio))
     if _few(n, colluders):
-        return min(
-            secrets.effective_noise_against(members, ratio) for members in combinations(range(n), colluders)
-        )
+        coalitions = combinations(range(n), colluders)
+        return min(secrets.effective_noise_against(members, ratio) for members in coalitions)
     left = max(secrets.algebraic_connectivity - colluders, 0.0)
     return _ROUNDING / math.sqrt(1 / m + (1 - 1 / m) / (1 + left * ratio))
 

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,9 @@ def at_most(key: str, value: int, most: int, *, least: int = 1) -> int:
     return value
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(several: Iterable[object]) -> str:
     """Names for a sentence: some of them where there are many, each cut where it is long."""
+    names = [*map(str, several)]
     shown = ", ".join(name if len(name) <= 40 else f"{name[:39]}…" for name in names[:8])
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
 
@@ -76,9 +77,7 @@ def room_for(what: str, size: float) -> None:
     """Refuse what would not fit into memory, before any of it is allocated."""
     free = free_memory()
     if size > free:
-        raise UserError(
-            f"{what} would take about {format_bytes(size)} of memory, and {format_bytes(free)} are free"
-        )
+        raise UserError(f"{what} would take {format_bytes(size)} of memory; {format_bytes(free)} are free")
 
 
 def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[float]]) -> Floats:

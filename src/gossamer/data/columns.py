@@ -163,10 +163,6 @@ class Column(ABC):
         """A remark on values that are encoded but probably not meant."""
         return "values outside the range count as the nearer end"
 
-    @abstractmethod
-    def words(self) -> str:
-        """The encoding in words, for a page."""
-
     def remarks(self, values: Any) -> dict[str, bool]:
         """What the holder of these values should know, and whether a run would refuse them; names no value."""
         if not self.fits(values.type):
@@ -211,9 +207,7 @@ class Numeric(_Interval):
     range: Annotated[Interval | None, "public [lo, hi], mapped to [0, 1]; values outside are clipped"] = None
     mean: Annotated[Finite | None, "public; (value − mean)/scale in place of the value"] = None
     scale: Annotated[Finite | None, Field(gt=0, description="public; goes with mean")] = None
-    clip: Annotated[
-        Finite | None, Field(gt=0, description="with mean: at most so many scales; default 5")
-    ] = None
+    clip: Annotated[Finite | None, Field(gt=0), "with mean: at most so many scales; 5 if not set"] = None
 
     def __post_init__(self) -> None:
         if (self.range is None) == (self.mean is None) or (self.mean is None) != (self.scale is None):
@@ -229,12 +223,6 @@ class Numeric(_Interval):
             return self.range[0], self.range[1] - self.range[0], 0.0, 1.0
         clip = self.clip or 5.0
         return self.mean or 0.0, self.scale or 1.0, -clip, clip
-
-    def words(self) -> str:
-        if self.range is not None:
-            return f"[{self.range[0]:g}, {self.range[1]:g}] becomes [0, 1], clipped"
-        mean, scale, _, clip = self._affine()
-        return f"(x − {mean:g})/{scale:g}, clipped at ±{clip:g}"
 
 
 @kinds.register("categorical")
@@ -272,10 +260,6 @@ class Categorical(Column):
     def unexpected(self) -> str:
         return f"values that are no level {'count as other' if self.other else 'are 0 in all'}"
 
-    def words(self) -> str:
-        rest = "1 more for others" if self.other else "others are 0"
-        return f"a 0 or 1 for each of {len(self.levels)} levels, {rest}"
-
 
 @kinds.register("boolean")
 class Boolean(Column):
@@ -288,18 +272,13 @@ class Boolean(Column):
         out[:, 0] = (at >= 0) & (at < len(YES))
         return at < 0, np.zeros(len(at), bool)
 
-    def words(self) -> str:
-        return "1 where it is true"
-
 
 @kinds.register("date")
 @dataclass(frozen=True, kw_only=True)
 class Date(_Interval):
     """A day in a public range of days, which becomes [0, 1]; of a time of day the day counts."""
 
-    range: Annotated[
-        list[str], Field(min_length=2, max_length=2, description="public first and last day, as 2024-01-31")
-    ]
+    range: Annotated[list[str], Field(min_length=2, max_length=2), "public first and last day: 2024-01-31"]
 
     types: ClassVar[tuple[str, ...]] = ("date", "timestamp", "null", *WORDS)
 
@@ -317,9 +296,6 @@ class Date(_Interval):
     def _affine(self) -> tuple[float, float, float, float]:
         first, last = map(day, self.range)
         return first, last - first, 0.0, 1.0
-
-    def words(self) -> str:
-        return f"{self.range[0]} to {self.range[1]} becomes [0, 1], clipped"
 
 
 def _in_full(value: Any) -> Any:
@@ -359,10 +335,7 @@ def _bounded(schema: dict[str, Column]) -> dict[str, Column]:
     return schema
 
 
-Schema = Annotated[
-    dict[str, Annotated[Column, kinds, BeforeValidator(_in_full)]],
-    AfterValidator(_bounded),
-]
+Schema = Annotated[dict[str, Annotated[Column, kinds, BeforeValidator(_in_full)]], AfterValidator(_bounded)]
 Columns = Annotated[
     Schema | None,
     "what each column to predict from may hold, declared: its range, its levels; in place of features and ranges, see "

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gossamer.data.arrays import Array, fit_components, listed, project, scale_records, to_ranges
-from gossamer.data.columns import Interval, Schema
+from gossamer.data.columns import Interval, Schema, kinds
 from gossamer.data.dataset import FAR, Dataset, Standard
 from gossamer.data.features import pipeline
 from gossamer.data.packing import Part, packed
@@ -108,8 +108,11 @@ class Inputs:
         """The same in words, for a page."""
         lines = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
         for name, column in (self.schema or {}).items():
-            gaps = "; 1 more where it is missing" if column.missing else ""
-            lines.append(f"column {name}, {column.kind}: {column.words()}{gaps}")
+            declared = {
+                key: value for key, value in kinds.options(column).items() if value not in (None, False)
+            }
+            options = ", ".join(f"{key} = {value}" for key, value in declared.items())
+            lines.append(f"column {name}, {column.kind}: {options}".removesuffix(": "))
         lines += [f"step: {step}" for step in self.transform]
         if self.standard is not None:
             count = len(self.standard.places)
@@ -124,7 +127,9 @@ class Inputs:
 
 
 def inputs_of(source: Source, dataset: Dataset) -> Inputs:
-    label = getattr(source, "label", None)
+    label, components = getattr(source, "label", None), ""
+    if dataset.components is not None:
+        components = base64.b64encode(dataset.components.astype("<f4").tobytes()).decode()
     return Inputs(
         shape=dataset.x_train.shape[1:] if dataset.raw_shape is None else dataset.raw_shape,
         columns=dataset.columns if source.schema is None else tuple(source.schema),
@@ -132,14 +137,8 @@ def inputs_of(source: Source, dataset: Dataset) -> Inputs:
         label=label if isinstance(label, str | None) else tuple(label),
         owner=getattr(source, "owner", None),
         ranges=getattr(source, "ranges", None) or {},
-        transform=source.transform,
         standard=dataset.standard,
-        pca=source.pca,
-        pca_from=source.pca_from,
-        components=""
-        if dataset.components is None
-        else base64.b64encode(dataset.components.astype("<f4").tobytes()).decode(),
-        scale=source.scale,
-        bias=source.bias,
+        components=components,
         parts=source.layout,
+        **{key: getattr(source, key) for key in ("transform", "pca", "pca_from", "scale", "bias")},
     )

@@ -71,9 +71,7 @@ def get(name: str, *, data_dir: Path | None = None) -> Path:
         raise UserError(f"{name} {how}: there is nothing to get; use it with data.kind = {name!r}.")
     if origin is None:
         known = [*(name for name, kind in datasets.kinds.items() if kind.origin), *WEIGHTS]
-        raise UserError(
-            f"{name!r} is not a known data set; available: {', '.join(known)}{ending(name, known)}"
-        )
+        raise UserError(f"{name!r} is no known data set; there are {', '.join(known)}{ending(name, known)}")
     copy = origin.find(data_dir)
     if copy.path is not None and copy.path.parent == cache_dir():
         return copy.path

@@ -16,31 +16,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from gossamer.data import tables
 from gossamer.data.arrays import Array, is_large, joined, listed, share_rows, to_ranges
 from gossamer.data.columns import Column, Columns, Interval, check_declared_once, number_names
 from gossamer.data.dataset import Dataset, digest
 from gossamer.data.packing import Part, is_several, layout_of, packed, refuse_undeclared_length
 from gossamer.data.source import Names, Source, datasets
-from gossamer.data.tables import (
-    CsvTable,
-    FrameTable,
-    Named,
-    ParquetTable,
-    Records,
-    Roles,
-    array_of,
-    class_numbers,
-    existing,
-    from_arrays,
-    is_frame,
-    known_labels,
-    load_npz,
-    names_of,
-    open_table,
-    same_index,
-    targets_of,
-    yes_or_no,
-)
+from gossamer.data.tables import FileTable, FrameTable, Named, ParquetTable, Records, Roles
 from gossamer.errors import UserError, short
 from gossamer.options.registry import Table
 
@@ -114,14 +96,19 @@ class OwnRecords(Source):
         if (task == "regression" or train.ndim == 2) and classes is not None:
             raise UserError(f"data.classes is set and data.task = {task or 'multi-label'!r} has none")
         if train.ndim == 2:
-            return yes_or_no(train, "data.label"), yes_or_no(test, "data.test"), (), None
+            return tables.yes_or_no(train, "data.label"), tables.yes_or_no(test, "data.test"), (), None
         # Declared classes are classes also where a program wrote their numbers as 0.0 and 1.0.
         if task == "regression" or (task is None and train.dtype.kind == "f" and classes is None):
-            return targets_of(train), targets_of(test), (), None
-        known = known_labels(train, classes)
+            return tables.targets_of(train), tables.targets_of(test), (), None
+        known = tables.known_labels(train, classes)
         where = "the training labels" if classes is None else "the declared data.classes"
-        y_train = class_numbers(train, known, "data.label", "the declared data.classes")
-        return y_train, class_numbers(test, known, "data.test", where), tuple(known.tolist()), len(known)
+        y_train = tables.class_numbers(train, known, "data.label", "the declared data.classes")
+        return (
+            y_train,
+            tables.class_numbers(test, known, "data.test", where),
+            tuple(known.tolist()),
+            len(known),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +137,7 @@ class OwnFile(OwnRecords):
     def file_of(self, node: int | None, data_dir: Path | None) -> Path:
         """The file of the records, with a file per node that of `node`."""
         path = self.path if node is None else self.path.replace(PLACE, str(node))
-        return existing("data.path", path, data_dir).resolve()
+        return tables.existing("data.path", path, data_dir).resolve()
 
     def public_rows(self, data_dir: Path | None) -> Records | None:
         """The public hold-out, or the columns of a record without any row; None if neither is declared."""
@@ -183,9 +170,9 @@ class _Table(OwnFile):
         super().__post_init__()
         if isinstance(self.label, str) == (self.task == "multi-label") and self.task is not None:
             raise UserError(
-                f"data.task = {self.task!r}: 'multi-label' alone needs a list of columns in data.label"
+                f"data.task = {self.task!r}: only 'multi-label' has a list of columns in data.label"
             )
-        if len(set(names_of(self.label))) < len(names_of(self.label)):
+        if len(set(tables.names_of(self.label))) < len(tables.names_of(self.label)):
             raise UserError(f"data.label = {self.label} names a column twice")
 
     @property
@@ -200,10 +187,10 @@ class _Table(OwnFile):
     def roles(self) -> Roles:
         return Roles(self.label, self.features, self.owner, self.person, self.columns)
 
-    def _open(self, key: str, data_dir: Path | None) -> CsvTable | ParquetTable:
-        return open_table(self.kind, existing(f"data.{key}", getattr(self, key), data_dir))
+    def _open(self, key: str, data_dir: Path | None) -> FileTable:
+        return tables.open_table(self.kind, tables.existing(f"data.{key}", getattr(self, key), data_dir))
 
-    def _features(self, table: CsvTable | ParquetTable) -> list[str]:
+    def _features(self, table: FileTable) -> list[str]:
         if self.features is not None:
             return self.features
         return [name for name in table.names if name not in self.roles.others]
@@ -226,7 +213,7 @@ class _Table(OwnFile):
         table = self._open("test", data_dir)
         features = self._features(table) if features is None else features
         used = features if self.columns is None else [*self.columns]
-        absent = [name for name in (*used, *names_of(self.label)) if name not in table.names]
+        absent = [name for name in (*used, *tables.names_of(self.label)) if name not in table.names]
         if absent:
             raise UserError(
                 f"data.test = {self.test!r} has no column {listed(absent)}, which training has: columns are matched by "
@@ -280,12 +267,12 @@ class Npz(OwnFile):
     def public_rows(self, data_dir: Path | None) -> Records | None:
         if self.test is None:
             return None
-        path = existing("data.test", self.test, data_dir)
-        return self._records(path.name, load_npz(path), "test")
+        path = tables.existing("data.test", self.test, data_dir)
+        return self._records(path.name, tables.load_npz(path), "test")
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        path = existing("data.path", self.path, data_dir)
-        arrays = load_npz(path)
+        path = tables.existing("data.path", self.path, data_dir)
+        arrays = tables.load_npz(path)
         names = (self.owner, self.person)
         owner, person = (None if name is None else (name, _pick(path.name, arrays, name)) for name in names)
         train = self._records(path.name, arrays, "train").attach(path.name, owner, person)
@@ -296,7 +283,7 @@ class Npz(OwnFile):
 
     def _records(self, name: str, arrays: Mapping[str, Array], part: str) -> Records:
         x, y = (_pick(name, arrays, f"{letter}_{part}", letter) for letter in "xy")
-        return from_arrays(name, x, y, y_name=f"y_{part}", several=self.multi_label)
+        return tables.from_arrays(name, x, y, y_name=f"y_{part}", several=self.multi_label)
 
 
 def _pick(file: str, arrays: Mapping[str, Array], *names: str) -> Array:
@@ -338,9 +325,9 @@ def join_nodes(parts: Mapping[int, Dataset], key: str) -> Dataset:
     for i, its in parts.items():
         same = its.x_train.shape[1:] == first.x_train.shape[1:] and its.columns == first.columns
         if not same or its.labels != first.labels:  # class 0 would differ from node to node
-            what, remedy = (
-                ("labels", "declare all in data.classes") if same else ("columns", "give all the same")
-            )
+            what, remedy = "columns", "give all the same"
+            if same:
+                what, remedy = "labels", "declare all in data.classes"
             raise UserError(f"{key} has other {what} for node {i} than for node {node}; {remedy}.")
     every = list(parts.values())
     persons = [its.person for its in every if its.person is not None]
@@ -449,9 +436,8 @@ class Data:
 
     @property
     def by_node(self) -> bool:
-        return isinstance(self.records, list) or (
-            isinstance(self.records, dict) and not _is_named(self.records)
-        )
+        own = self.records
+        return isinstance(own, list) or (isinstance(own, dict) and not _is_named(own))
 
     @property
     def _parts(self) -> list[Any]:
@@ -465,9 +451,9 @@ class Data:
         if self.by_node and not self.records:
             raise UserError(f"data= is an empty {type(self.records).__name__}; give each node's records.")
         for part in self._parts:
-            if not (is_frame(part) or _is_torch_dataset(part) or _is_pair(part) or _is_named(part)):
+            if not (tables.is_frame(part) or _is_torch_dataset(part) or _is_pair(part) or _is_named(part)):
                 raise _unsupported_form("data=", part)
-        if not any(map(is_frame, self._parts)):
+        if not any(map(tables.is_frame, self._parts)):
             by_name = any(_is_named(part) or _is_torch_dataset(part) for part in self._parts)
             for name, value in (("label", None if by_name else self.label), ("features", self.features)):
                 if value is not None:
@@ -529,13 +515,14 @@ class Data:
     def _hold_out(self, source: Memory) -> Records:
         """The rows of `test`; the columns of a frame are matched by name."""
         features, first = self.features, self._parts[0]
-        if features is None and is_frame(first):
-            named = (*names_of(self.label), *(n for n in (self.owners, self.persons) if isinstance(n, str)))
+        if features is None and tables.is_frame(first):
+            roles = (self.owners, self.persons)
+            named = (*tables.names_of(self.label), *(n for n in roles if isinstance(n, str)))
             features = [str(name) for name in first.columns if str(name) not in named]
         return replace(self, features=features)._read(source, self.test, None, None, "test=")
 
     def _read(self, source: Memory, records: Any, owners: Any, persons: Any, where: str = "data=") -> Records:
-        frame = is_frame(records)
+        frame = tables.is_frame(records)
         columns = [value if frame and isinstance(value, str) else None for value in (owners, persons)]
         arrays = [
             None if value is None or column else _one_per_record(name, value, where, records)
@@ -555,10 +542,10 @@ class Data:
         if source.schema is not None:
             raise UserError("data.columns declares columns by name, and data= has none; give a frame.")
         x, y = self._pair(records, where)
-        same_index("y", y, "x", x)
+        tables.same_index("y", y, "x", x)
         refuse_undeclared_length(x, source.parts, where)
         x = packed(x, source.parts, where) if source.parts is not None else _array(f"{where}: x", x)
-        return from_arrays(where, x, _array(f"{where}: y", y), several=source.multi_label)
+        return tables.from_arrays(where, x, _array(f"{where}: y", y), several=source.multi_label)
 
     def _pair(self, records: Any, where: str, rows: int | None = None) -> tuple[Any, Any]:
         """(x, y) of records that are no frame; `rows`: of so many of a Dataset's."""
@@ -577,7 +564,7 @@ class Data:
 
     def _layout(self) -> list[Part] | None:
         """What a record consists of, where that is more than one tensor; of the first node's records."""
-        if is_frame(first := self._parts[0]):
+        if tables.is_frame(first := self._parts[0]):
             return None
         x, y = self._pair(first, "data=", rows=1)
         several = self.length is not None or is_several(x, len(y) if hasattr(y, "__len__") else None)
@@ -595,7 +582,7 @@ def _one_per_record(name: str, value: Any, where: str, records: Any) -> Named:
     """One value for each record, in their order."""
     if isinstance(value, str):
         raise UserError(f"{name} = {value!r} names a column, and {where} has none; give an array.")
-    same_index(name, value, where, records[0] if _is_pair(records) else records)
+    tables.same_index(name, value, where, records[0] if _is_pair(records) else records)
     return name, _array(name, value)
 
 
@@ -620,7 +607,7 @@ def _unsupported_form(name: str, value: Any) -> UserError:
 
 
 def _array(name: str, value: Any) -> Array:
-    array = array_of(name, value)
+    array = tables.array_of(name, value)
     words = array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat)
     return array.astype(np.str_) if words else array  # as pandas keeps them
 

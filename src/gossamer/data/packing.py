@@ -7,7 +7,7 @@ split out of x again right before it is called.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -60,7 +60,7 @@ def packed(x: Any, layout: Sequence[Part], where: str) -> Floats:
     due, given = [part for part in layout if not part.marks], dict(_named(x))
     names = [part.name for part in due]
     if {*given} != {*names} or len(given) != len(due):
-        raise UserError(f"{where} has the parts {_listed(given)}; it must have {_listed(names)}.")
+        raise UserError(f"{where} has the parts {listed(given)}; it must have {listed(names)}.")
     values = [given[name] for name in names]
     records = len(values[0])
     columns, lengths = [], None
@@ -101,10 +101,6 @@ def _named(x: Any) -> list[tuple[str | int, Any]]:
     if isinstance(x, Mapping):
         return [(str(name), value) for name, value in x.items()]
     return [*enumerate(x if isinstance(x, tuple) else (x,))]
-
-
-def _listed(names: Iterable[str | int]) -> str:
-    return listed([str(name) for name in names])
 
 
 def _part(name: str | int, value: Any, length: int | None) -> Part:

@@ -27,10 +27,8 @@ from gossamer.data.source import Facts, Source, datasets, described
 from gossamer.errors import UserError
 
 COVERTYPE_RANGES: dict[str, list[float]] = PUBLIC_SETS["covertype"]["ranges"]
-SKEWED = (
-    "capital-gain",
-    "capital-loss",
-)  # of adult: ln(1 + x) in place of x: most are 0, a few in the thousands
+# Of adult: ln(1 + x) in place of x, as most are 0 and a few in the thousands.
+SKEWED = ("capital-gain", "capital-loss")
 HIE_SCHEMA: Mapping[str, Column] = TypeAdapter(Schema).validate_python(PUBLIC_SETS["rand-hie"]["columns"])
 HIE_NUMBERS = tuple(number_names(HIE_SCHEMA))
 FREQUENT = 3  # visits to a doctor in a year
@@ -129,9 +127,7 @@ class Cifar100Part(_Images):
 class Covertype(Source):
     """581,012 places in forests and what grows there, shuffled and split anew by the seed; public ranges to [0, 1]."""
 
-    test_rows: Annotated[int | None, Field(ge=0, description="rows of the hold-out; a fifth if not set")] = (
-        None
-    )
+    test_rows: Annotated[int | None, Field(ge=0), "rows of the hold-out; a fifth if not set"] = None
 
     shuffled: ClassVar[bool] = True
     facts, origin = described("covertype")
@@ -149,9 +145,8 @@ class Covertype(Source):
         columns = [*COVERTYPE_RANGES, *(str(column) for column in range(len(COVERTYPE_RANGES), x.shape[1]))]
         scaled = to_ranges(x.astype(np.float32), columns, COVERTYPE_RANGES)
         notes = {**copy.provenance, "split": f"shuffled with seed {seed}"}
-        return Dataset(
-            "covertype", scaled[train], y[train], scaled[test], y[test], 7, public_test=True, provenance=notes
-        )
+        parts = scaled[train], y[train], scaled[test], y[test]
+        return Dataset("covertype", *parts, 7, public_test=True, provenance=notes)
 
 
 def _image_set(
@@ -227,9 +222,8 @@ class RandHie(Source):
             values: Array = raw[:, HIE_COLUMNS.index(name)]
             return values
 
-        columns = {
-            name: pa.array(column(name) / HIE_UNIT, mask=column(name) == HIE_MISSING) for name in HIE_SCHEMA
-        }
+        numbers = {name: column(name) for name in HIE_SCHEMA}
+        columns = {name: pa.array(x / HIE_UNIT, mask=x == HIE_MISSING) for name, x in numbers.items()}
         x = encode_into("rand-hie", HIE_SCHEMA, columns, np.zeros((len(raw), len(HIE_NUMBERS)), np.float32))
         person, site = column("zper") // HIE_UNIT, column("site") // HIE_UNIT - 1
         everybody = np.unique(person)

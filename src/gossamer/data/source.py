@@ -14,16 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from gossamer.data.arrays import (
-    Floats,
-    at_most,
-    fit_components,
-    gathered,
-    listed,
-    project,
-    scale_records,
-    share_rows,
-)
+from gossamer.data.arrays import Floats, at_most, fit_components, listed, project, scale_records, share_rows
 from gossamer.data.columns import Column, Interval, Numeric
 from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.decode import PUBLIC_SETS
@@ -140,12 +131,9 @@ def hold_out(dataset: Dataset, held_out: int) -> Dataset:
         ends = counts.cumsum()
         rows = int(ends[max(0, int(np.searchsorted(ends, rows, side="right")) - 1)])
     out, rest = np.split(order, [rows])
-    chosen = replace(
-        dataset.take(rest),
-        x_test=gathered(dataset.x_train, out),
-        y_test=dataset.y_train[out],
-        public_test=False,  # training records: figures on them are not private
-    )
+    test = dataset.take(out)
+    # Training records: figures on them are not private.
+    chosen = replace(dataset.take(rest), x_test=test.x_train, y_test=test.y_train, public_test=False)
     return chosen.noted(held_out=f"{rows} training rows in place of the test rows")
 
 
@@ -237,9 +225,7 @@ class Source(ABC):
         Annotated[list[Positive], Field(min_length=2)] | Literal["private"] | None,
         "factors of each class's loss: a public list, or private, from counts with noise",
     ] = None
-    most_weight: Annotated[float, Field(gt=1, le=1000), "private weights are between this and 1 over it"] = (
-        10.0
-    )
+    most_weight: Annotated[float, Field(gt=1, le=1000), "private weights lie between it and 1 over it"] = 10.0
     scale: Annotated[Scale, "every record by itself: x / max(1, ‖x‖), or x / ‖x‖"] = "none"
     bias: Annotated[bool | Literal["outside"], "a constant feature: (x, 1)/√2, or outside: (x, 1)"] = False
 

@@ -65,9 +65,9 @@ class Roles:
 
     def check(self, table: str, names: Sequence[str]) -> list[str]:
         """Refuse a key that names no column of the table, or one twice; return the features of an undeclared table."""
-        features = (
-            [*(n for n in names if n not in self.others)] if self.features is None else [*self.features]
-        )
+        features = [n for n in names if n not in self.others]
+        if self.features is not None:
+            features = [*self.features]
         features = [] if self.schema is not None else features
         keys = [("label", name) for name in names_of(self.label)] + [("features", name) for name in features]
         for key, name in [*keys, ("owner", self.owner), ("person", self.person)]:
@@ -78,9 +78,7 @@ class Roles:
         if len(set(features)) < len(features):
             raise UserError(f"data.features = {features} names a column twice")
         if self.person in {*features, *names_of(self.label)}:
-            raise UserError(
-                "must be neither a feature nor the label", key="privacy.unit.column", value=self.person
-            )
+            raise UserError("must be no feature and no label", key="privacy.unit.column", value=self.person)
         if {*names_of(self.label)} & {*features}:
             raise UserError("must not contain the label", key="data.features", value=list(features))
         return features
@@ -214,11 +212,9 @@ class Table(ABC):
             if label.dtype.kind == "f":
                 _check_finite(self.name, label[:, None], [name])
         several = roles.label is not None and not isinstance(roles.label, str)
-        y: Array = (
-            np.stack([*labels.values()], 1)
-            if several
-            else next(iter(labels.values()), np.zeros(0, np.float32))
-        )
+        y: Array = next(iter(labels.values()), np.zeros(0, np.float32))
+        if several:
+            y = np.stack([*labels.values()], 1)
         owner, person = (None if n is None else (n, values[n]) for n in (roles.owner, roles.person))
         return Records(x, y, numbers, tuple(labels) if several else ()).attach(self.name, owner, person)
 
@@ -259,13 +255,16 @@ class Table(ABC):
 
 
 @dataclass(frozen=True)
-class CsvTable(Table):
+class FileTable(Table):
     path: Path
-    kind: ClassVar[str] = "csv"
 
     @property
     def name(self) -> str:  # type: ignore[override]
         return self.path.name
+
+
+class CsvTable(FileTable):
+    kind: ClassVar[str] = "csv"
 
     def _arrow_schema(self) -> Any:
         from pyarrow import csv
@@ -281,9 +280,8 @@ class CsvTable(Table):
         size = self.path.stat().st_size
         room_for(self.name, 3.0 * size)
         words = {n: pa.string() for n, c in (schema or {}).items() if not isinstance(c, Numeric)}
-        convert = csv.ConvertOptions(
-            strings_can_be_null=schema is None, column_types=words, include_columns=list(names)
-        )
+        kinds: dict[str, Any] = {"column_types": words, "include_columns": list(names)}
+        convert = csv.ConvertOptions(strings_can_be_null=schema is None, **kinds)
         # One block: Arrow fixes a column's type by the first one, and fractions may follow whole numbers.
         block = csv.ReadOptions(block_size=min(max(size + 1, 1 << 20), 1 << 30))
         table = csv.read_csv(self.path, block, convert_options=convert)
@@ -296,14 +294,8 @@ class CsvTable(Table):
         yield table
 
 
-@dataclass(frozen=True)
-class ParquetTable(Table):
-    path: Path
+class ParquetTable(FileTable):
     kind: ClassVar[str] = "parquet"
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.path.name
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -362,7 +354,7 @@ class FrameTable(Table):
         yield self._table.select(names)
 
 
-def open_table(kind: str, path: Path) -> CsvTable | ParquetTable:
+def open_table(kind: str, path: Path) -> FileTable:
     return CsvTable(path) if kind == "csv" else ParquetTable(path)
 
 
@@ -417,9 +409,7 @@ def array_of(name: str, value: Any) -> Array:
         return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         kind = f"a tensor {value.dtype} on {value.device}" if hasattr(value, "detach") else "no table"
-        raise UserError(
-            f"{name} is {kind} that numpy cannot hold; give numbers in rows of one length."
-        ) from None
+        raise UserError(f"{name} is {kind} that numpy cannot hold; give rows of one length.") from None
 
 
 def same_index(name: str, value: Any, others: str, other: Any) -> None:
@@ -449,11 +439,9 @@ def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bo
         )
     if y.ndim != 1 + several or len(y) != len(x):
         hint = "; for several labels of yes or no set data.task = 'multi-label'" if y.ndim == 2 else ""
-        wanted = (
-            f"multi-label needs ({len(x)}, labels)"
-            if several
-            else f"one value per row needs ({len(x)},){hint}"
-        )
+        wanted = f"multi-label needs ({len(x)}, labels)"
+        if not several:
+            wanted = f"one value per row needs ({len(x)},){hint}"
         raise UserError(f"{name}: {y_name} has shape {y.shape} where {wanted}")
     if y.dtype.kind not in "iufbUS":
         raise UserError(f"{name}: y has dtype {y.dtype}, give numbers or words")

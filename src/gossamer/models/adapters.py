@@ -75,9 +75,8 @@ class Adapted(_Around):
     def weight(self) -> Tensor:
         """What a layer without adapter would need to compute the same."""
         a, b = self.lora_A.weight, self.lora_B.weight
-        return self.base_layer.weight + self.scale * (
-            a @ b.T if isinstance(self.lora_A, nn.Embedding) else b @ a
-        )
+        product = a @ b.T if isinstance(self.lora_A, nn.Embedding) else b @ a
+        return self.base_layer.weight + self.scale * product
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.base_layer(x) + self.scale * self.lora_B(self.lora_A(x))
@@ -152,15 +151,11 @@ class Attention(nn.Module):
     def merged(self) -> nn.Module:
         """torch's own layer."""
         packed = self.q_proj, self.k_proj, self.v_proj
-        options = {
-            "kdim": self.k_proj.in_features,
-            "vdim": self.v_proj.in_features,
-            "batch_first": self.batch_first,
-        }
+        sizes = {"kdim": self.k_proj.in_features, "vdim": self.v_proj.in_features}
         bias, device = self.q_proj.bias is not None, self.q_proj.weight.device
-        layer = nn.MultiheadAttention(
-            self.embed_dim, self.num_heads, self.dropout.p, bias, device=device, **options
-        ).requires_grad_(False)
+        options = {"bias": bias, "batch_first": self.batch_first, "device": device, **sizes}
+        layer = nn.MultiheadAttention(self.embed_dim, self.num_heads, self.dropout.p, **options)
+        layer.requires_grad_(False)
         if layer._qkv_same_embed_dim:
             layer.in_proj_weight.copy_(torch.cat([one.weight for one in packed]))
         else:
@@ -248,9 +243,7 @@ def adapted(module: nn.Module, options: LoRA) -> nn.Module:
 
     def change(name: str, layer: nn.Module) -> nn.Module:
         if isinstance(layer, Adapted | Attention):
-            raise UserError(
-                f"layer {name!r} has an adapter already; use merge_lora, or the module from before."
-            )
+            raise UserError(f"layer {name!r} has an adapter; use merge_lora, or the module from before.")
         if isinstance(layer, nn.TransformerEncoder):
             layer.use_nested_tensor = False  # it would read the first layer's weights past its forward
         if name in attentions and any(f"{name}.{own}".lstrip(".") in chosen for own in PROJECTIONS):

@@ -92,9 +92,8 @@ def _arguments(layout: Sequence[Any], module: nn.Module, args: Any, kwargs: Any)
     for part in layout:
         end = first + prod(part.shape)
         values = x[:, first:end].reshape(-1, *part.shape)
-        typed = {"float": lambda v: v, "int": lambda v: v.long(), "bool": lambda v: v > 0.5}[part.type](
-            values
-        )
+        types = {"float": lambda v: v, "int": lambda v: v.long(), "bool": lambda v: v > 0.5}
+        typed = types[part.type](values)
         parts.append((part.name, typed))
         first = end
     by_place = tuple(values for name, values in parts if not isinstance(name, str))
@@ -157,9 +156,7 @@ def check_outputs(module: nn.Module, record: torch.Tensor, classes: int) -> None
         except Exception:  # a blank record may be one that it fails on, as with an inverse
             return
     if shape != (1, classes):
-        raise UserError(
-            f"module gives numbers of shape {shape} for one record; it must be (1, {classes} classes)."
-        )
+        raise UserError(f"module gives shape {shape} for one record; it must be (1, {classes} classes).")
 
 
 def check_no_mixing(module: nn.Module) -> None:
@@ -171,5 +168,5 @@ def check_no_mixing(module: nn.Module) -> None:
         if batch or running:
             does = "mixes the records of a batch" if batch else "keeps running statistics of the records"
             raise UserError(
-                f"model: {_named(name, layer)} {does}: no clip bounds one record's part; use GroupNorm"
+                f"model: {_named(name, layer)} {does}: nothing bounds a record's part; use GroupNorm"
             )

@@ -379,9 +379,8 @@ class Confusion:
 
     def figure(self, totals: Numbers) -> float:
         right, wrong, missed = np.maximum(totals, 0.0).reshape(3, -1)
-        return _mean_known(
-            [_share(2 * r, 2 * r + w + m) for r, w, m in zip(right, wrong, missed, strict=True)]
-        )
+        rows = zip(right, wrong, missed, strict=True)
+        return _mean_known([_share(2 * r, 2 * r + w + m) for r, w, m in rows])
 
 
 @dataclass(frozen=True)

@@ -299,9 +299,7 @@ _LOADED_AS = "gossamer_own_module"  # what a file is called in sys.modules: pick
 class Own:
     """A torch module of your own: gossamer.run(..., module=net), or model = "net.py:make"."""
 
-    path: Annotated[str | None, "FILE:NAME, a module or its maker; the file is run; not set: from Python"] = (
-        None
-    )
+    path: Annotated[str | None, "FILE:NAME, a module or its maker; the file is run; or from Python"] = None
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         if self.path is None:

@@ -52,9 +52,7 @@ class SlowLinks:
 class TopologyKind(ABC):
     """A graph or a schedule of graphs. A new kind is a subclass with `make`, registered in `topologies`."""
 
-    mixing: Annotated[
-        Literal["metropolis", "uniform"] | None, "doubly stochastic weights; metropolis where undirected"
-    ] = None
+    mixing: Annotated[Literal["metropolis", "uniform"] | None, "of doubly stochastic weights"] = None
     dropout: Annotated[float, Field(ge=0, lt=1), "probability that a link fails, drawn in every round"] = 0.0
     slow: Annotated[Annotated[SlowLinks, Table()] | None, "links that carry only some messages"] = None
 
@@ -71,9 +69,7 @@ class TopologyKind(ABC):
         """Check the size, then make it."""
         if nodes < self.fewest_nodes:
             least = self.fewest_nodes
-            raise UserError(
-                f"nodes = {nodes}: topology.kind = '{self.kind}' needs at least {least}; use 'complete'"
-            )
+            raise UserError(f"nodes = {nodes}: topology.kind = '{self.kind}' needs at least {least}")
         return self.make(nodes, rng)
 
     def build(self, *, nodes: int, weights: str, seed: int) -> Topology:
@@ -88,7 +84,7 @@ class TopologyKind(ABC):
             raise UserError(f"algorithm weights '{weights}' are unknown; use one of {', '.join(WEIGHTS)}")
         if self.mixing and weights != "doubly":
             raise UserError(
-                f"topology.mixing = '{self.mixing}' is for doubly stochastic weights, not '{weights}'"
+                f"topology.mixing = {self.mixing!r} is for doubly stochastic weights, not {weights!r}"
             )
         drawn = self.graph(nodes, np.random.default_rng(seed))
         rounds: Rounds = Periodic((drawn,)) if isinstance(drawn, Graph) else drawn
@@ -116,7 +112,7 @@ class TopologyKind(ABC):
         key = f"dropout = {self.dropout}" if self.dropout else "slow"
         if graph.directed:
             raise UserError(
-                f"topology.{key} leaves directed '{self.kind}' without doubly stochastic weights; use {FITTING}"
+                f"topology.{key} leaves directed {self.kind!r} no doubly stochastic weights; use {FITTING}"
             )
         if graph.given is not None and abs(matrix - matrix.T).max() > 1e-8:
             raise UserError(f"topology.{key} needs a symmetric matrix for algorithm weights 'doubly'")
@@ -199,11 +195,9 @@ class _Lattice(TopologyKind):
         rows = self.rows or max((r for r in fits if r * r <= nodes), default=0)  # as square as possible
         if rows not in fits:
             key = f"topology.rows = {rows} of" if self.rows else "topology.kind ="
-            works = (
-                f"rows = {' or '.join(map(str, fits))}"
-                if fits
-                else f"nodes = {side * max(side, -(-nodes // side))}"
-            )
+            works = f"nodes = {side * max(side, -(-nodes // side))}"
+            if fits:
+                works = f"rows = {' or '.join(map(str, fits))}"
             raise UserError(
                 f"{key} '{self.kind}' needs nodes = rows × columns of at least {side} × {side}, and nodes = {nodes} is "
                 f"not; use {works}"
@@ -430,7 +424,7 @@ class Digraph(TopologyKind):
             if not np.allclose(column(graph).sum(axis=1), 1.0):
                 return graph
         raise UserError(
-            f"topology.p = {self.p} gave no irregular digraph of {nodes} nodes; use a p nearer to 0.5"
+            f"topology.p = {self.p} gave no irregular digraph of {nodes} nodes; use one nearer to 0.5"
         )
 
 

@@ -206,7 +206,9 @@ class Topology:
 
     def to_json(self) -> dict[str, Any]:
         """What topology.json holds; the edges of each of the rounds in `figures`, unless many nodes follow a rule."""
-        edges = {"edges": [self.edges(t).tolist() for t in range(self._window)]} if self._lists_edges else {}
+        edges = {}
+        if self.rule is None or self.nodes <= _LISTED:
+            edges = {"edges": [self.edges(t).tolist() for t in range(self._window)]}
         return {
             "kind": self.kind,
             "nodes": self.nodes,
@@ -217,10 +219,6 @@ class Topology:
             **edges,
             "figures": self.figures(),
         }
-
-    @property
-    def _lists_edges(self) -> bool:
-        return self.rule is None or self.nodes <= _LISTED
 
     @property
     def _window(self) -> int:

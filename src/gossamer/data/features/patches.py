@@ -17,17 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from gossamer.data.features.steps import (
-    Apply,
-    Blocks,
-    FittedKind,
-    Rows,
-    Seed,
-    Shape,
-    Step,
-    check_images,
-    steps,
-)
+from gossamer.data.features.steps import Apply, Blocks, FittedKind, Rows, Seed, Step, check_images, steps
 from gossamer.errors import UserError
 from gossamer.options.types import Count, NonNegative
 
@@ -51,7 +41,7 @@ class Patches(FittedKind):
 
     costly: ClassVar[bool] = True
 
-    def build(self, before: Shape, data_dir: Path | None = None) -> Step:
+    def build(self, before: tuple[int, ...], data_dir: Path | None = None) -> Step:
         _, height, width = check_images("patches", before)
         places = min(height, width) - self.size + 1  # for a patch along the shorter side
         if self.pool > places:

@@ -18,16 +18,7 @@ from gossamer.data.dataset import Dataset, digest
 from gossamer.data.features.minilm import TextFeatures
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.pretrained import Pretrained
-from gossamer.data.features.steps import (
-    FittedKind,
-    Shape,
-    Step,
-    StepKind,
-    named_steps,
-    set_up,
-    through,
-    widest,
-)
+from gossamer.data.features.steps import FittedKind, Step, StepKind, named_steps, set_up, through, widest
 from gossamer.data.origins import WEIGHTS, atomic, cache_dir
 from gossamer.errors import UserError
 from gossamer.options.stage import progress
@@ -42,7 +33,7 @@ VERSION = 1  # of what the steps compute; part of the cache's key
 STORED = ("mnist", "fashion-mnist", "cifar10", "cifar100", "covertype", "adult", "digits")
 
 
-def shape_after(transform: object, shape: Shape) -> Shape:
+def shape_after(transform: object, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of a record after the steps; reads nothing."""
     built = set_up(named_steps(transform), shape)
     return built[-1].shape if built else shape
@@ -86,9 +77,9 @@ def transformed(
     rest = built[len(first) :]
 
     def compute() -> Parts:
-        start = (
-            _computed(first, records, {}, lambda: _apply(first, records, label), keep) if first else records
-        )
+        start = records
+        if first:
+            start = _computed(first, records, {}, lambda: _apply(first, records, label), keep)
         for step, before in to_fit(built):
             _fit(step, first, before, public[_name(step)])
         return _apply(rest, start, label) if rest else start
@@ -131,7 +122,7 @@ def _name(step: Step) -> str:
     return json.dumps(_kind(step).public, sort_keys=True, default=str)
 
 
-def _loaded(step: Step, shape: Shape, load: Load) -> Dataset:
+def _loaded(step: Step, shape: tuple[int, ...], load: Load) -> Dataset:
     options = _table(_kind(step).public)
     source = load(options.pop("kind"), options)
     its = source.x_train.shape[1:]
@@ -144,9 +135,7 @@ def _public(step: Step, dataset: Dataset, load: Load) -> Dataset:
     """The public set of a step, which must hold none of the training records."""
     source = _loaded(step, dataset.x_train.shape[1:], load)
     if source.name == dataset.name in STORED or share_rows(dataset.x_train, source.x_train):
-        raise UserError(
-            f"data.transform: public = {_name(step)} has records of the training set; name another."
-        )
+        raise UserError(f"data.transform: public = {_name(step)} has training records; name another set.")
     return source
 
 

@@ -163,7 +163,7 @@ class AveragePool(StepKind):
         channels, height, width = check_images("average-pool", before)
         if height % self.size or width % self.size:
             raise UserError(
-                f"data.transform: average-pool.size = {self.size} must divide {height} and {width}."
+                f"data.transform: average-pool.size = {self.size} must divide the sides {height}, {width}"
             )
         return channels, height // self.size, width // self.size
 
@@ -204,7 +204,7 @@ class GroupNorm(StepKind):
     def shape(self, before: Shape) -> Shape:
         if before[0] % self.groups:
             raise UserError(
-                f"data.transform: group-norm.groups = {self.groups} must divide {before[0]} channels."
+                f"data.transform: group-norm.groups = {self.groups} must divide {before[0]} channels"
             )
         return before
 
@@ -340,8 +340,8 @@ class Straighten(StepKind):
         from_column = columns + column[:, None, None] + slant[:, None, None] * rows[:, None]
         places = torch.stack([2 * from_column / len(columns), 2 * from_row / len(rows)], -1)
         return functional.grid_sample(
-            block, places, mode="bilinear", padding_mode="zeros", align_corners=False
-        )
+            block, places, align_corners=False
+        )  # bilinear, and zeros beyond the frame
 
 
 @steps.register("beside")
