@@ -200,7 +200,6 @@ kinds: Registry[Column] = Registry("data.columns.NAME")
 
 
 @kinds.register("numeric")
-@dataclass(frozen=True, kw_only=True)
 class Numeric(_Interval):
     """A number with a public range, which becomes [0, 1], or with a public mean and scale."""
 
@@ -226,7 +225,6 @@ class Numeric(_Interval):
 
 
 @kinds.register("categorical")
-@dataclass(frozen=True, kw_only=True)
 class Categorical(Column):
     """One of some declared levels: a 0 or 1 for each."""
 
@@ -274,7 +272,6 @@ class Boolean(Column):
 
 
 @kinds.register("date")
-@dataclass(frozen=True, kw_only=True)
 class Date(_Interval):
     """A day in a public range of days, which becomes [0, 1]; of a time of day the day counts."""
 

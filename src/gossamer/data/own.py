@@ -238,7 +238,7 @@ class Csv(_Table):
 
 
 @datasets.register("parquet")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # by hand for type checkers: code makes or replaces it
 class Parquet(_Table):
     """A Parquet file of your own, one record a row."""
 
@@ -344,7 +344,6 @@ def join_nodes(parts: Mapping[int, Dataset], key: str) -> Dataset:
 
 
 @datasets.register("memory")
-@dataclass(frozen=True, kw_only=True)
 class Memory(OwnRecords):
     """Records handed over in Python: gossamer.run(..., data=(x, y)), see gossamer.Data."""
 

@@ -71,7 +71,6 @@ class Even(Partition):
 
 
 @partitions.register("label-split")
-@dataclass(frozen=True, kw_only=True)
 class LabelSplit(Partition):
     """The matrix A(t) of the consensus paper, eq. (8): class j has its home on node j mod n.
 
@@ -103,7 +102,6 @@ class LabelSplit(Partition):
 
 
 @partitions.register("dirichlet")
-@dataclass(frozen=True, kw_only=True)
 class Dirichlet(Partition):
     """Each class is spread over the nodes in proportions drawn from Dirichlet(alpha, …, alpha).
 
@@ -132,7 +130,6 @@ class Dirichlet(Partition):
 
 
 @partitions.register("shards")
-@dataclass(frozen=True, kw_only=True)
 class Shards(Partition):
     """Sorted by label and cut into nodes × shards_per_node pieces, of which each node draws its share."""
 
@@ -162,7 +159,6 @@ class Owner(Partition):
 
 
 @partitions.register("sampled")
-@dataclass(frozen=True, kw_only=True)
 class Sampled(Partition):
     """Each node draws its records without replacement from the whole set: nodes may share some."""
 
@@ -194,7 +190,6 @@ class Sampled(Partition):
 
 
 @partitions.register("sizes")
-@dataclass(frozen=True, kw_only=True)
 class Sizes(Partition):
     """Disjoint random parts of the given sizes J_i; records beyond their sum stay unused."""
 

@@ -9,7 +9,6 @@ import gzip
 import importlib.util
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -123,7 +122,6 @@ class Cifar100Part(_Images):
 
 
 @datasets.register("covertype")
-@dataclass(frozen=True, kw_only=True)
 class Covertype(Source):
     """581,012 places in forests and what grows there, shuffled and split anew by the seed; public ranges to [0, 1]."""
 
@@ -188,7 +186,6 @@ class Adult(Source):
 
 
 @datasets.register("rand-hie")
-@dataclass(frozen=True, kw_only=True)
 class RandHie(Source):
     """20,190 years of 5,912 persons at six sites of the RAND Health Insurance Experiment, 1974 to 1982.
 

@@ -67,7 +67,6 @@ class _Linear(Source):
 
 
 @datasets.register("synthetic-classification")
-@dataclass(frozen=True, kw_only=True)
 class Classification(_Linear):
     """label = argmax_c ⟨x, θ_c⟩ + noise·Gumbel: softmax regression at temperature `noise`, separable at 0."""
 
@@ -88,7 +87,6 @@ class Classification(_Linear):
 
 
 @datasets.register("synthetic-regression")
-@dataclass(frozen=True, kw_only=True)
 class Regression(_Linear):
     """y = ⟨x, θ⟩ + noise·ξ with x, ξ and the non-zero part of θ standard normal."""
 
@@ -121,7 +119,6 @@ class Counts(_Linear):
 
 
 @datasets.register("synthetic-labels")
-@dataclass(frozen=True, kw_only=True)
 class SeveralLabels(_Linear):
     """Several labels of yes or no a record: P(label l) = σ(⟨x, θ_l⟩) with x and θ standard normal."""
 
@@ -137,7 +134,6 @@ class SeveralLabels(_Linear):
 
 
 @datasets.register("dirac")
-@dataclass(frozen=True, kw_only=True)
 class Dirac(Source):
     """Every record of a holder is a place of its own in a table (model.kind = "lookup"), its target out of reach.
 

@@ -54,7 +54,6 @@ losses: Registry[Any] = Registry("loss")
 
 
 @losses.register("least-squares")
-@dataclass(frozen=True)
 class LeastSquares:
     """½ (t − y)²."""
 
@@ -69,7 +68,6 @@ class LeastSquares:
 
 
 @losses.register("logistic")
-@dataclass(frozen=True)
 class Logistic:
     """log(1 + e^t) − y t; with several outputs their sum: a class, or a label, each against the rest."""
 
@@ -126,7 +124,6 @@ class Huber:
 
 
 @losses.register("hinge")
-@dataclass(frozen=True)
 class Hinge:
     """max(0, 1 − z t), z = 2y − 1."""
 
@@ -163,7 +160,6 @@ _TINY = 1e-30  # a record of zeros has c = 0 and moves nothing whatever its slop
 
 
 @losses.register("poisson")
-@dataclass(frozen=True)
 class Poisson:
     """e^t − y t: counts y ≥ 0 with mean e^t. Without a resolvent, so for methods that take gradients."""
 
@@ -181,7 +177,6 @@ class Poisson:
 
 
 @losses.register("cross-entropy")
-@dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
     """−log softmax of the label's output: what networks with an output per class have if no loss is named."""
 
@@ -194,7 +189,6 @@ class CrossEntropy:
 
 
 @losses.register("squared")
-@dataclass(frozen=True, kw_only=True)
 class Squared:
     """½ (output − target)²; with several outputs their sum, a class or a label each: ridge regression."""
 

@@ -158,7 +158,6 @@ def key_of(measure: Measure | type[Measure]) -> str:
 
 
 @measures.register("accuracy")
-@dataclass(frozen=True)
 class Accuracy(Measure):
     """The share of records whose class, or all of whose labels, is predicted."""
 
@@ -176,7 +175,6 @@ class Accuracy(Measure):
 
 
 @measures.register("f1")
-@dataclass(frozen=True)
 class F1(Measure):
     """2 right / (2 right + wrong + missed): of the second of two classes, else the mean over classes or labels."""
 
@@ -200,7 +198,6 @@ class F1(Measure):
 
 
 @measures.register("auc")
-@dataclass(frozen=True)
 class Auc(Measure):
     """Area under the ROC curve: how often a record of the class scores above one of another. Of more than two classes,
     and of labels, the mean of each against the rest."""
@@ -230,7 +227,6 @@ def _ranked(scores: Numbers, positive: Numbers) -> float:
 
 
 @measures.register("log-loss")
-@dataclass(frozen=True)
 class LogLoss(Measure):
     """−log of the probability of the right class; of labels the mean over them."""
 
@@ -248,7 +244,6 @@ class LogLoss(Measure):
 
 
 @measures.register("rmse")
-@dataclass(frozen=True)
 class Rmse(Measure):
     """√ of the mean squared error."""
 
@@ -266,7 +261,6 @@ class Rmse(Measure):
 
 
 @measures.register("mae")
-@dataclass(frozen=True)
 class Mae(Measure):
     """Mean absolute error."""
 
@@ -278,7 +272,6 @@ class Mae(Measure):
 
 
 @measures.register("pinball-loss")
-@dataclass(frozen=True)
 class PinballLoss(Measure):
     """τ r where r = target − prediction > 0, (τ − 1) r elsewhere; τ is that of loss.kind = 'quantile', else ½."""
 
@@ -292,7 +285,6 @@ class PinballLoss(Measure):
 
 
 @measures.register("poisson-deviance")
-@dataclass(frozen=True)
 class PoissonDeviance(Measure):
     """2 (y log(y / mean) − y + mean), of counts."""
 
@@ -306,7 +298,6 @@ class PoissonDeviance(Measure):
 
 
 @measures.register("calibration-error")
-@dataclass(frozen=True)
 class CalibrationError(Measure):
     """How far probabilities are from shares: |mean probability − share that is right| over bins of equal width, of the
     predicted class (Guo et al. 2017), or of labels of the yes."""

@@ -51,7 +51,6 @@ def image_shape(kind: str, input_shape: tuple[int, ...], *, smallest: int) -> tu
 
 
 @models.register("softmax")
-@dataclass(frozen=True, kw_only=True)
 class Softmax:
     """One linear layer: multinomial logistic regression under cross-entropy."""
 
@@ -64,7 +63,6 @@ class Softmax:
 
 
 @models.register("linear")
-@dataclass(frozen=True, kw_only=True)
 class Linear:
     """⟨a, x⟩, one number whatever the classes, for the losses under [loss]; starts at 0."""
 
@@ -73,7 +71,6 @@ class Linear:
 
 
 @models.register("one-vs-all")
-@dataclass(frozen=True, kw_only=True)
 class OneVsAll:
     """One linear classifier per class, from zero. The bias is a feature of the record (`data.bias`)."""
 
@@ -82,7 +79,6 @@ class OneVsAll:
 
 
 @models.register("mlp")
-@dataclass(frozen=True, kw_only=True)
 class MLP:
     """Fully connected layers; with one hidden layer the 2-layer net of AdaD2P (the width is our choice)."""
 
@@ -109,7 +105,6 @@ def _from_zero(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 @models.register("lookup")
-@dataclass(frozen=True, kw_only=True)
 class Lookup:
     """A number per place, for data.kind = "dirac"; gradients of different places are orthogonal."""
 
@@ -127,7 +122,6 @@ class Lookup:
 
 
 @models.register("shallow-cnn")
-@dataclass(frozen=True, kw_only=True)
 class ShallowCNN:
     """Two convolutions and two dense layers (Dyn-D2P on Fashion-MNIST; the paper leaves the widths open).
 
@@ -159,7 +153,6 @@ class ShallowCNN:
 
 
 @models.register("mnist-cnn")
-@dataclass(frozen=True, kw_only=True)
 class MnistCNN:
     """One convolution and two linear layers (dp-consensus, Appendix B).
 
@@ -187,7 +180,6 @@ class MnistCNN:
 
 
 @models.register("resnet9")
-@dataclass(frozen=True, kw_only=True)
 class ResNet9:
     """Eight convolutions and one linear layer, two residual blocks (dp-consensus on CIFAR-100).
 
@@ -226,7 +218,6 @@ class ResNet9:
 
 
 @models.register("resnet18")
-@dataclass(frozen=True, kw_only=True)
 class ResNet18:
     """He et al. 2016 in four stages of two basic blocks (AdaD2P and Dyn-D2P on CIFAR-10)."""
 
@@ -295,7 +286,7 @@ _LOADED_AS = "gossamer_own_module"  # what a file is called in sys.modules: pick
 
 
 @models.register("own")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # by hand for type checkers: code makes or replaces it
 class Own:
     """A torch module of your own: gossamer.run(..., module=net), or model = "net.py:make"."""
 

@@ -3,7 +3,6 @@
     clips: Registry[Clip] = Registry("privacy.clip")
 
     @clips.register("constant")
-    @dataclass(frozen=True, kw_only=True)
     class ConstantClip:
         \"\"\"Every record's vector is scaled down to the bound.\"\"\"
 
@@ -64,13 +63,13 @@ class Registry(Generic[T]):
         self._made: dict[str, type[Any]] = {}
 
     def register(self, name: str) -> Callable[[C], C]:
-        """Add a frozen dataclass under this name; the class gets it as `kind`."""
+        """Add a class under this name, which it gets as `kind`; it becomes a frozen dataclass, if it is none yet."""
 
         def add(cls: C) -> C:
-            if not dataclasses.is_dataclass(cls):
-                raise TypeError(f"{cls.__name__} must be a dataclass: its fields are the options")
             if name in self._kinds:
                 raise ValueError(f"{self.table}.kind = {name!r} is registered twice")
+            if "__dataclass_fields__" not in vars(cls):
+                dataclasses.dataclass(frozen=True, kw_only=True)(cls)
             cls.kind = name  # type: ignore[attr-defined]
             self._kinds[name] = cls
             return cls

@@ -248,7 +248,6 @@ class OnePeerExponential(TopologyKind):
 
 
 @topologies.register("edges")
-@dataclass(frozen=True, kw_only=True)
 class Edges(TopologyKind):
     """The graph the user lists."""
 
@@ -265,7 +264,7 @@ class Edges(TopologyKind):
 
 
 @topologies.register("matrix")
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # by hand for type checkers: code makes or replaces it
 class Matrix(TopologyKind):
     """The user's own mixing matrix, used as given."""
 
@@ -310,7 +309,6 @@ _SAME = 1e-9  # eigenvalues nearer to each other than this are equal: their last
 
 
 @topologies.register("erdos-renyi")
-@dataclass(frozen=True, kw_only=True)
 class ErdosRenyi(TopologyKind):
     """Each edge with probability p, drawn again until connected."""
 
@@ -330,7 +328,6 @@ class ErdosRenyi(TopologyKind):
 
 
 @topologies.register("fiedler")
-@dataclass(frozen=True, kw_only=True)
 class Fiedler(TopologyKind):
     """A random connected graph whose normalised Fiedler value λ₂(L)/n is as near to `value` as we find.
 
@@ -374,7 +371,6 @@ class Fiedler(TopologyKind):
 
 
 @topologies.register("random-regular")
-@dataclass(frozen=True, kw_only=True)
 class RandomRegular(TopologyKind):
     """A random connected graph in which every node has the same number of neighbours."""
 
@@ -402,7 +398,6 @@ class RandomRegular(TopologyKind):
 
 
 @topologies.register("digraph")
-@dataclass(frozen=True, kw_only=True)
 class Digraph(TopologyKind):
     """A directed ring plus every other arc with probability p: strongly connected and irregular.
 
@@ -443,7 +438,6 @@ def _drawn_again(base: TopologyKind) -> TopologyKind:
 
 
 @topologies.register("resampled")
-@dataclass(frozen=True, kw_only=True)
 class ResampledKind(TopologyKind):
     """A new random graph every so many rounds; base = "digraph" or { kind = "digraph", p = 0.3 }."""
 

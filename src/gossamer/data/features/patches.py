@@ -7,7 +7,6 @@ at random, with a fixed whitening, was four points below wavelet scattering on h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -28,7 +27,6 @@ _RIDGE = 0.1  # added to the whitening's eigenvalues
 
 
 @steps.register("patches")
-@dataclass(frozen=True, kw_only=True)
 class Patches(FittedKind):
     """√ of the mean of (±⟨d, x⟩ − threshold)⁺ over each cell of a pool × pool grid, for all d of the dictionary."""
 

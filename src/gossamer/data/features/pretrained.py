@@ -140,7 +140,6 @@ _BLACK, _GREY = 127 / 255, 128 / 255  # the weights were trained on (value − 1
 
 
 @steps.register("pretrained")
-@dataclass(frozen=True, kw_only=True)
 class Pretrained(StepKind):
     """Pixels in [0, 1], grey or in colour, enlarged to side × side; 1,280 numbers of at least 0.
 

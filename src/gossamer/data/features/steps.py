@@ -128,7 +128,6 @@ def through(built: Sequence[Step], block: Tensor) -> Tensor:
 
 
 @steps.register("scattering")
-@dataclass(frozen=True, kw_only=True)
 class Scatter(StepKind):
     """Images → wavelet scattering coefficients, channels first."""
 
@@ -153,7 +152,6 @@ class Scatter(StepKind):
 
 
 @steps.register("average-pool")
-@dataclass(frozen=True, kw_only=True)
 class AveragePool(StepKind):
     """Images in a coarser grain: every square of `size` × `size` pixels becomes its mean."""
 
@@ -172,7 +170,6 @@ class AveragePool(StepKind):
 
 
 @steps.register("log")
-@dataclass(frozen=True, kw_only=True)
 class Logarithm(StepKind):
     """ln(x + floor), values below 0 taken for 0: what is small in an image counts next to what is large."""
 
@@ -183,7 +180,6 @@ class Logarithm(StepKind):
 
 
 @steps.register("affine")
-@dataclass(frozen=True, kw_only=True)
 class Affine(StepKind):
     """(x − mean) / deviation with two given numbers: constants that everyone knows, and no record's own."""
 
@@ -195,7 +191,6 @@ class Affine(StepKind):
 
 
 @steps.register("group-norm")
-@dataclass(frozen=True, kw_only=True)
 class GroupNorm(StepKind):
     """Every record by itself: each group of channels to mean 0 and variance 1."""
 
@@ -223,7 +218,6 @@ class UnitNorm(StepKind):
 
 
 @steps.register("random-fourier")
-@dataclass(frozen=True, kw_only=True)
 class RandomFourier(StepKind):
     """√(2/D) cos(Ω x + b): for many D the inner products are a Gaussian kernel's (Rahimi and Recht 2007).
 
@@ -247,7 +241,6 @@ class RandomFourier(StepKind):
 
 
 @steps.register("random-projection")
-@dataclass(frozen=True, kw_only=True)
 class RandomProjection(StepKind):
     """R x with a Gaussian R of variance 1 / D: fewer numbers, inner products hardly change (Johnson, Lindenstrauss)."""
 
@@ -275,7 +268,6 @@ class Standardise(FittedKind):
 
 
 @steps.register("projection")
-@dataclass(frozen=True, kw_only=True)
 class Projection(FittedKind):
     """Vᵀ(x − m) λ^(−whitening / 2): the leading principal directions of *public* records, partly whitened.
 
@@ -345,7 +337,6 @@ class Straighten(StepKind):
 
 
 @steps.register("beside")
-@dataclass(frozen=True, kw_only=True)
 class Beside(StepKind):
     """The same record through several lists of steps, the results one after the other as one vector."""
 
