@@ -125,6 +125,7 @@ def test_the_lines_are_complete_and_one_of_them_is_planned():
         epsilon=one.epsilon,
         delta=1e-5,
         adjacency="add-remove",
+        unit=UNIT,
     )
     lines = found["epsilon_by_observer"]
     assert [line["observer"] for line in lines] == ["all+0", "all+2", "all+4", "all+7"]

@@ -170,7 +170,7 @@ class _Table(OwnFile):
         super().__post_init__()
         if isinstance(self.label, str) == (self.task == "multi-label") and self.task is not None:
             raise UserError(
-                f"data.task = {self.task!r}: only 'multi-label' has a list of columns in data.label"
+                f"data.task = {self.task!r}: 'multi-label' alone needs a list of columns in data.label"
             )
         if len(set(tables.names_of(self.label))) < len(tables.names_of(self.label)):
             raise UserError(f"data.label = {self.label} names a column twice")

@@ -69,7 +69,9 @@ class TopologyKind(ABC):
         """Check the size, then make it."""
         if nodes < self.fewest_nodes:
             least = self.fewest_nodes
-            raise UserError(f"nodes = {nodes}: topology.kind = '{self.kind}' needs at least {least}")
+            raise UserError(
+                f"nodes = {nodes}: topology.kind = '{self.kind}' needs at least {least}; use 'complete'"
+            )
         return self.make(nodes, rng)
 
     def build(self, *, nodes: int, weights: str, seed: int) -> Topology:

@@ -37,7 +37,7 @@ WRONG: list[tuple[Any, str]] = [
     ([{"kind": "random-fourier", "dimensions": 0}], "dimensions = 0 must be at least 1"),
     ([{"kind": "random-fourier", "width": 0.0}], "must be greater than 0"),
     ([{"kind": "projection", "dimensions": 3}], "public is missing"),
-    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "records of the training set"),
+    ([{"kind": "projection", "public": "digits", "dimensions": 3}], "training records"),
     ([{"kind": "projection", "public": "nowhere", "dimensions": 3}], "is not known; it can be"),
     ([{"kind": "projection", "public": 3, "dimensions": 3}], "must name a data set"),
     ([{"kind": "projection", "public": "digits", "dimensions": 65}], "of 64"),

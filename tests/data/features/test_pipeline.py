@@ -103,14 +103,14 @@ def test_the_training_set_is_known_by_its_records() -> None:
         None,
         {},
     )
-    with pytest.raises(UserError, match="records of the training set"):
+    with pytest.raises(UserError, match="training records"):
         apply(made(x), step, public=subset)
     fresh = table(seed=1)
     apply(made(x), step, public=made(fresh))
     for copies in (1, 3, 15):  # of thirty: not only a set that is mostly the training set
         mixed = fresh.copy()
         mixed[:copies] = x[:copies]
-        with pytest.raises(UserError, match="records of the training set"):
+        with pytest.raises(UserError, match="training records"):
             apply(made(x), step, public=made(mixed))
 
 
@@ -150,7 +150,7 @@ def test_what_beside_computed_is_kept_under_all_its_options(
 def test_a_public_set_inside_a_branch_must_not_be_the_training_set() -> None:
     x = images()
     for public in (x, x[:-2], x[19::-1].repeat(2, 0)):
-        with pytest.raises(UserError, match="records of the training set"):
+        with pytest.raises(UserError, match="training records"):
             features(x, {"kind": "beside", "branches": [[SMALL_PATCHES]]}, public=public)
 
 
