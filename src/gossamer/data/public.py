@@ -5,7 +5,6 @@ Which values a column can have is what the publisher lists, not what some record
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import math
 from collections.abc import Mapping
@@ -63,8 +62,7 @@ def _digits_of_scikit_learn() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         raise UserError("data.kind = 'digits' comes with scikit-learn, which is missing; use 'mnist'.")
     path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     try:
-        with gzip.open(path, "rt") as file:
-            table = np.array([line.split(",") for line in file], dtype=np.float64)
+        table = np.loadtxt(path, delimiter=",")
     except (OSError, ValueError) as error:
         raise UserError(f"data.kind = 'digits': scikit-learn's copy cannot be read, {error}.") from None
     return table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1].astype(np.int64)
