@@ -220,7 +220,7 @@ def test_ids_are_no_features_and_missing_ones_are_refused(tmp_path: Path) -> Non
     )
     assert parts.dataset.columns == ("a", "b")
     refused(
-        "must be neither a feature nor the label",
+        "privacy.unit.column = .patient.",
         data={**data, "features": ["a", "patient"]},
         privacy__unit=unit,
     )

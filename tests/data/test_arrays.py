@@ -63,7 +63,7 @@ def test_memory_is_known_and_what_exceeds_it_refused() -> None:
     assert 1e7 < resident() < 1e12 or not Path("/proc/self/statm").exists()
     assert [format_bytes(size) for size in (2.5e12, 22e9, 1e6, 500)] == ["2.5 TB", "22 GB", "1 MB", "0.5 kB"]
     room_for("x", 1.0)
-    with pytest.raises(UserError, match=r"x would take about 1e\+06 TB of memory, and .* free"):
+    with pytest.raises(UserError, match=r"x .* 1e\+06 TB .* free"):
         room_for("x", 1e18)
 
 
