@@ -128,7 +128,7 @@ def test_events_belong_to_the_mean_of_their_step() -> None:
     np.testing.assert_allclose(by_node, found[1], rtol=1e-3)
     outside = epsilon_by_node(squared_outsider(8, K), [late] * 8, DELTA, "add-remove")
     assert outside[0] == pytest.approx(gdp_epsilon(np.sqrt(3 / 9 / 8), DELTA), rel=1e-3)
-    with pytest.raises(ValueError, match="in mean 41, .* 100 means"):
+    with pytest.raises(ValueError, match=r"in mean 41, .* 100 means"):
         epsilon_by_pair(
             exchanges, views_of_alike_noise(exchanges), [[*late, Event(41, release)]] * 8, DELTA, "add-remove"
         )
@@ -141,7 +141,7 @@ def test_what_cannot_be_whitened_or_does_not_fit_is_refused() -> None:
         seen_as(laplace, 0.5)
     with pytest.raises(UserError, match="without noise"):
         epsilon_by_pair(exchanges, views_of_alike_noise(exchanges), [[one(0.0)]] * 8, DELTA, "add-remove")
-    with pytest.raises(ValueError, match="101 releases, the last in mean 100, .* 100 means"):
+    with pytest.raises(ValueError, match=r"101 releases, the last in mean 100, .* 100 means"):
         epsilon_by_pair(
             exchanges, views_of_alike_noise(exchanges), [[*histories[0], one(1.0)]] * 8, DELTA, "add-remove"
         )

@@ -311,9 +311,7 @@ def test_killed_between_two_steps_what_was_released_is_kept_and_the_rest_is_not_
     assert [(tmp_path / "run" / file).exists() for file in FILES] == [i < at for i in range(3)]
     _, events = read_all(tmp_path / "run")[0]
     assert [event.draw for event in events] == [-3, -2, -1][: at + 1]  # spent, though nobody has it
-    with pytest.raises(
-        UserError, match=f"draw {at - 3} of node 0 is on file"
-    ):
+    with pytest.raises(UserError, match=f"draw {at - 3} of node 0 is on file"):
         execute(assemble(Plan.of(configured("quickstart", **asked))), resume=tmp_path / "run")
 
 
