@@ -24,8 +24,8 @@ from gossamer.topology.exact import (
     orders,
     window_topology,
 )
-from gossamer.topology.graph import from_networkx, metropolis
 from gossamer.topology.kinds import build
+from gossamer.topology.schedule import from_networkx, metropolis
 
 
 def test_every_node_gets_every_value_once() -> None:

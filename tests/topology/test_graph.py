@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from tests.support.topologies import DIRECTED, any_topology, make
 
-from gossamer.topology.graph import (
+from gossamer.topology.kinds import build
+from gossamer.topology.schedule import (
     Graph,
     Periodic,
     Resampled,
+    Topology,
     WithDropout,
     WithSlowLinks,
     circulant,
@@ -31,8 +33,6 @@ from gossamer.topology.graph import (
     uniform,
     union,
 )
-from gossamer.topology.kinds import build
-from gossamer.topology.schedule import Topology
 
 ARCS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=20)
 

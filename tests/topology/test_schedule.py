@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.support.topologies import any_topology, make
 
 from gossamer.topology import schedule as figures
-from gossamer.topology.graph import Periodic, circulant, from_arcs
 from gossamer.topology.kinds import build
-from gossamer.topology.schedule import Topology
+from gossamer.topology.schedule import Periodic, Topology, circulant, from_arcs
 
 
 @pytest.mark.parametrize(

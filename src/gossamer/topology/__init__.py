@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gossamer.topology.schedule import Topology
 
 # The modules that others may import; the rest is private to this folder.
-__all__ = ["Topology", "build", "exact", "graph", "kinds", "schedule"]
+__all__ = ["Topology", "build", "exact", "kinds", "schedule"]
 
 _HOMES = {"Topology": "schedule", "build": "kinds"}
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from gossamer.errors import UserError
-from gossamer.topology.graph import Graph, Ints, mixed_bits
-from gossamer.topology.schedule import Topology
+from gossamer.topology.schedule import Graph, Ints, Topology, mixed_bits
 
 T = TypeVar("T", bound=Any)
 

@@ -17,13 +17,14 @@ from scipy.sparse import csr_array
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry, Table
 from gossamer.options.types import Count, NonNegative, Share
-from gossamer.topology.graph import (
+from gossamer.topology.schedule import (
     FITTING,
     WEIGHTS,
     Graph,
     Periodic,
     Resampled,
     Rounds,
+    Topology,
     WeightsKind,
     WithDropout,
     WithSlowLinks,
@@ -37,7 +38,6 @@ from gossamer.topology.graph import (
     strongly_connected,
     weights_of,
 )
-from gossamer.topology.schedule import Topology
 
 
 @dataclass(frozen=True, kw_only=True)
