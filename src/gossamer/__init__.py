@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.auditing.api import audit
     from gossamer.data.own import Data
-    from gossamer.data.words import tokens
+    from gossamer.data.texts import tokens
     from gossamer.estimators import PrivateClassifier, PrivateRegressor
     from gossamer.models.lora import lora, merge_lora
     from gossamer.options.plugins import plugin
@@ -66,7 +66,7 @@ _HOMES = {
     "report": "gossamer.results.report",
     "resume": "gossamer.training.api",
     "run": "gossamer.training.api",
-    "tokens": "gossamer.data.words",
+    "tokens": "gossamer.data.texts",
     "tune": "gossamer.studies.tune",
 }
 _PARTS = ("accounting", "kernels", "testing", "topology")  # folders with parts to be used by themselves

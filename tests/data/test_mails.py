@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.weights import small_minilm
 
-from gossamer.data import mails
+from gossamer.data import decode, texts
 from gossamer.data.load import get, load
 from gossamer.data.origins import CheckedCopy
 
@@ -48,22 +48,22 @@ def archive(path: Path, contents: dict[str, bytes]) -> Path:
 
 
 def test_senders_and_texts() -> None:
-    assert [mails.sender(mail) for mail in (PLAIN, FORMS, HTML)] == [b"ann@example.org"] * 2 + [b""]
-    assert mails.text_of(PLAIN) == "noon\nmeet at noon\n"
-    assert mails.text_of(FORMS).split() == ["two", "üö"]
-    assert mails.text_of(HTML).split()[-2:] == ["free", "money"]
+    assert [texts.sender(mail) for mail in (PLAIN, FORMS, HTML)] == [b"ann@example.org"] * 2 + [b""]
+    assert texts.text_of(PLAIN) == "noon\nmeet at noon\n"
+    assert texts.text_of(FORMS).split() == ["two", "üö"]
+    assert texts.text_of(HTML).split()[-2:] == ["free", "money"]
 
 
 def test_an_archive_becomes_bytes_and_labels(tmp_path: Path) -> None:
     path = archive(
         tmp_path / "a.tgz", {"spam-1/2.txt": PLAIN, "easy-ham-1/1.txt": b"hi", "spam-1/2.json": b"{}"}
     )
-    raw = mails.mails(path)
+    raw = decode.mails(path)
     assert raw["x_train"].tobytes() == b"hi" + PLAIN
     assert raw["y_train"].tolist() == [[0, 2], [1, len(PLAIN)]]
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ValueError, match="damaged"):
-        mails.mails(path)
+        decode.mails(path)
 
 
 def test_all_mails_of_a_sender_are_on_one_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_all_mails_of_a_sender_are_on_one_side(monkeypatch: pytest.MonkeyPatch, 
         for group in ("easy-ham-1", "spam-1")
         for k in range(30)
     }
-    raw = mails.mails(archive(tmp_path / "a.tgz", contents))
-    monkeypatch.setattr(mails.SpamAssassin, "published", lambda self, _: CheckedCopy(raw, "", "", None))
-    data = mails.SpamAssassin(length=8).read(None, 0)
+    raw = decode.mails(archive(tmp_path / "a.tgz", contents))
+    monkeypatch.setattr(texts.SpamAssassin, "published", lambda self, _: CheckedCopy(raw, "", "", None))
+    data = texts.SpamAssassin(length=8).read(None, 0)
     assert len(data.y_train) + len(data.y_test) == 60
     assert 0 < len(data.y_test) < 30
     assert data.person is not None
@@ -87,7 +87,7 @@ def test_all_mails_of_a_sender_are_on_one_side(monkeypatch: pytest.MonkeyPatch, 
 def test_the_published_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert get("spam-assassin").name == "spam_assassin.npz"
     data = load("spam-assassin")
-    assert (len(data.y_train), len(data.y_test)) == mails.SpamAssassin.facts.rows
+    assert (len(data.y_train), len(data.y_test)) == texts.SpamAssassin.facts.rows
     assert len(data.y_train) + len(data.y_test) == 6_046
     assert data.y_train.sum() + data.y_test.sum() == 500 + 1_396
     assert data.person is not None

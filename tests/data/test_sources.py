@@ -239,7 +239,7 @@ def test_every_public_set_has_a_checksum():
 def test_files_of_a_site(tmp_path, monkeypatch):
     fetched = []
     monkeypatch.setattr(fetch, "download", lambda address, folder: fetched.append(address))
-    assert web("site", "https://a.b/c", lambda path: {}, ("x", "y")).bring(tmp_path) == tmp_path
+    assert web("https://a.b/c", ("x", "y"), tmp_path) == tmp_path
     assert fetched == ["https://a.b/c/x", "https://a.b/c/y"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.weights import small_minilm
 
 import gossamer
-from gossamer.data.words import WordPiece
+from gossamer.data.texts import WordPiece
 from gossamer.errors import UserError
 
 

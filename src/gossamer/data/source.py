@@ -174,16 +174,12 @@ class Facts:
     shape: tuple[int, ...]  # of a record
     classes: int
 
-    @classmethod
-    def of(cls, name: str) -> Facts:
-        """As public.toml has them."""
-        table = PUBLIC_SETS[name]
-        return cls(tuple(table["rows"]), tuple(table["shape"]), table["classes"])
 
-
-def described(name: str) -> tuple[Facts, Origin]:
-    """A public set, as public.toml describes it."""
-    return Facts.of(name), Origin.of(name)
+def described(name: str) -> tuple[Facts, Origin | None]:
+    """A public set, as public.toml describes it; without an origin it comes with a library."""
+    table = PUBLIC_SETS[name]
+    origin = Origin.of(name, table) if "file" in table else None
+    return Facts(tuple(table["rows"]), tuple(table["shape"]), table["classes"]), origin
 
 
 def _known_steps(transform: list[Any]) -> list[Any]:
