@@ -17,9 +17,9 @@ from pathlib import Path
 from gossamer.accounting.calibrate import Target, common_factor
 from gossamer.accounting.claimed import initial_budget, schedule
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.pairs import GaussianPair, Grouping
 from gossamer.accounting.passes import BallsAndBinsPair
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, collate
 

@@ -210,9 +210,7 @@ class Timed:
         summed = time.perf_counter()
         problem.steps += 1
         if self.private:
-            problem.stream.normal_rows(
-                0, range(problem.nodes), problem.steps, gradients, SIGMA * CLIP, accumulate=True
-            )
+            problem.stream.normal_rows(0, range(problem.nodes), problem.steps, gradients, SIGMA * CLIP)
         noised = time.perf_counter()
         moved = torch.add(problem.points, gradients, alpha=-LR / problem.lot)
         problem.plan(moved, out=problem.points)
@@ -342,7 +340,7 @@ def noise_rows() -> list[str]:
     torch.set_num_threads(1)
     for nodes, dim in ((1, 1 << 22), (20, 101_770), (10_000, 385)):
         out = np.zeros((nodes, dim), np.float32)
-        add = partial(stream.normal_rows, 0, range(nodes), 0, out, 1.0, accumulate=True)
+        add = partial(stream.normal_rows, 0, range(nodes), 0, out, 1.0)
         rate = out.size / median_seconds(add, clock=time.thread_time) / 1e9
         missed = "none" if rate >= NOISE_AIM else f"≥ {NOISE_AIM:g}"
         rows.append(f"| {nodes:,} × {dim:,} | {rate:.2f} | {missed} |")

@@ -12,7 +12,6 @@ import time
 
 import numpy as np
 
-from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.network import (
     Exchanges,
     epsilon_by_node,
@@ -21,6 +20,7 @@ from gossamer.accounting.network import (
     squared_outsider,
     views_of_alike_noise,
 )
+from gossamer.accounting.profiles import gdp_mu
 from gossamer.accounting.releases import Gaussian, Release
 from gossamer.topology.exact import Windows, orders
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gossamer.accounting.calibrate import Target, least_scale
 from gossamer.accounting.claimed import km_noise
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.profiles import gdp_mu
 from gossamer.accounting.releases import TruncatedGaussian
 from gossamer.results.charts import Axis, Plot, Series
 from gossamer.results.tables import Table

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.secrets import Secrets
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Constant

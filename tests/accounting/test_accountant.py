@@ -11,8 +11,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 import gossamer.accounting
 from gossamer.accounting import Accountant, gaussian_noise, laplace_noise, noise_for
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import coalition
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.releases import Unnoised
 from gossamer.errors import UserError
 

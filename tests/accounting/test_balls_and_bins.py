@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.support.balls import sampled_losses, shown_delta
 
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.passes import BallsAndBinsPair, ratio
+from gossamer.accounting.profiles import gdp_epsilon
 
 
 def profile(pair, epsilon, *, upper):

@@ -7,7 +7,7 @@ from tests.support.releases import DELTA, RATE, dyn_d2p, gaussian
 
 from gossamer.accounting import calibrate
 from gossamer.accounting.calibrate import MOST_LEVELS, Target, affordable, common_factor, levelled
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import collate
 from gossamer.errors import UserError

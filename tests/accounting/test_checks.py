@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gossamer.accounting.gaussian import check_delta, check_epsilon
+from gossamer.accounting.profiles import check_delta, check_epsilon
 from gossamer.errors import UserError
 
 

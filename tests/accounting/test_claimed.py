@@ -10,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.integrate import quad
 
 from gossamer.accounting import claimed
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.errors import UserError
 
 

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.law import UpperLaw, Window
 from gossamer.accounting.pairs import GaussianPair, Grouping, NoisePair
-from gossamer.accounting.profiles import laplace
+from gossamer.accounting.profiles import gdp_delta, gdp_epsilon, laplace
 
 RELATIONS = {"one-sided": pld.NeighborRel.ADD_OR_REMOVE_ONE, "two-sided": pld.NeighborRel.REPLACE_ONE}
 
@@ -211,7 +210,7 @@ def test_laplace_composes_as_in_the_library():
 def test_a_whole_schedule_against_the_library(ratio):
     """3,500 steps of Dyn-D²P at 40 groups, pessimistic in both; the library takes most of the time."""
     from gossamer.accounting.claimed import initial_budget, schedule
-    from gossamer.accounting.gaussian import gdp_mu
+    from gossamer.accounting.profiles import gdp_mu
 
     rate, delta = 1 / 2500, 1e-4
     mus = schedule(initial_budget(gdp_mu(1.0, delta), rate, 3500, ratio), 3500, ratio)

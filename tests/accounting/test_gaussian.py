@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon, gdp_mu
+from gossamer.accounting.profiles import gdp_delta, gdp_epsilon, gdp_mu
 from gossamer.errors import UserError
 
 

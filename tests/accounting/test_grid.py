@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.accounting import law as grid
-from gossamer.accounting.gaussian import gdp_delta
 from gossamer.accounting.pairs import GaussianPair
+from gossamer.accounting.profiles import gdp_delta
 
 
 def test_a_window_counts_from_its_first_index():
@@ -22,7 +22,7 @@ def test_a_window_counts_from_its_first_index():
 @given(st.floats(0.1, 3.0), st.floats(0.01, 1.0), st.sampled_from([0.05, 0.2]), st.booleans())
 def test_connecting_the_dots_keeps_both_masses(mu, rate, h, reverse):
     """Σ m = P and Σ m e^{−loss} = Q: what is moved to the ends of a cell weighs the same under both."""
-    cells = grid.turned(GaussianPair(mu, rate).cells(h, centred=False), reverse)
+    cells = GaussianPair(mu, rate).cells(h, centred=False).turned(reverse)
     first, mass, infinite = grid.dots(cells, h)
     losses = h * (first + np.arange(len(mass)))
     assert (mass >= 0).all()

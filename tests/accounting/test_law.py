@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.law import UpperLaw, Window, dots, lower_epsilon, suffix_sums
 from gossamer.accounting.pairs import Cells, GaussianPair
+from gossamer.accounting.profiles import gdp_delta, gdp_epsilon
 from gossamer.accounting.proven import profile
 from gossamer.accounting.releases import Event, Gaussian
 
@@ -135,7 +135,7 @@ def test_a_convolution_written_out_is_never_undercut(reverse):
     """Sums of products of positive numbers keep their digits in the far tail, where a plain transform has none."""
     pair, h, count = GaussianPair(1.2, 0.05), 0.02, 4
     cells = pair.cells(h, centred=False, tail=TAIL)
-    first, mass, infinite = dots(cells.reversed() if reverse else cells, h)
+    first, mass, infinite = dots(cells.turned(reverse), h)
     exact = np.ones(1)
     for _ in range(count):
         exact = np.convolve(exact, mass)

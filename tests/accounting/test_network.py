@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from tests.support.windows import exchanges_of, with_secrets
 
-from gossamer.accounting.gaussian import gdp_delta
 from gossamer.accounting.network import (
     Exchanges,
     Floats,
@@ -23,6 +22,7 @@ from gossamer.accounting.network import (
     views_of_any_noise,
     views_of_own_noise,
 )
+from gossamer.accounting.profiles import gdp_delta
 
 SAMPLES = st.tuples(st.integers(2, 8), st.integers(0, 10**6))
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.support.windows import exchanges_of, with_secrets
 
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.network import (
     Exchanges,
     epsilon_by_node,
@@ -19,6 +18,7 @@ from gossamer.accounting.network import (
     views_of_alike_noise,
     views_of_own_noise,
 )
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event, Gaussian, Laplace, Release
 from gossamer.errors import UserError

@@ -110,10 +110,10 @@ def test_cells_hold_all_mass_and_the_loss_they_say(mu, rate, kind, h, centred):
 
 def test_turning_a_pair_around_exchanges_its_masses():
     cells = NoisePair(laplace(1.0, 3.0), 0.5, 0.2).cells(0.1, centred=False)
-    turned = cells.reversed()
+    turned = cells.turned(True)
     assert (turned.p_only, turned.q_only, turned.p_cut) == (cells.q_only, cells.p_only, cells.q_cut)
     np.testing.assert_array_equal(turned.first, -cells.last)
-    np.testing.assert_array_equal(turned.reversed().p, cells.p)
+    np.testing.assert_array_equal(turned.turned(True).p, cells.p)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tests.support.balls import one_pass
 from tests.support.releases import DELTA, composed_delta, dyn_d2p, gaussian
 
 from gossamer.accounting import claimed, profiles
-from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition
+from gossamer.accounting.profiles import gdp_delta, gdp_epsilon
 from gossamer.accounting.proven import curve, profile, proven
 from gossamer.accounting.releases import Event, Gaussian, collate, of_several_runs, release
 from gossamer.errors import UserError

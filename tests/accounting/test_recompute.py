@@ -6,8 +6,8 @@ import pytest
 from tests.support.ledgers import write_histories
 from tests.support.releases import gaussian
 
-from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.observers import colluders
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.recompute import by_observer_of, recompute, shared_noise, worst_epsilon
 from gossamer.accounting.releases import Pairwise
 from gossamer.accounting.secrets import Secrets

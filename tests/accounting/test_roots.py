@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from gossamer.accounting.gaussian import gdp_delta, root
+from gossamer.accounting.profiles import gdp_delta, root
 
 FUNCTIONS = [
     (lambda x: x * x - 2, 0.0, 2.0, math.sqrt(2)),

@@ -52,7 +52,7 @@ def test_what_is_kept_is_brute_force_over_all_coalitions(case):
 def test_the_worst_coalition_sees_what_all_are_promised_at_most(case):
     n, edges, q, ratio = case
     secrets = Secrets.of(n, edges)
-    members, node = secrets.worst_coalition(q, ratio)
+    members, node = secrets.worst_coalition(q, ratio, [1.0] * n)
     assert len(members) == q
     assert node not in members
     assert secrets.effective_noise_against(members, ratio, node) == pytest.approx(

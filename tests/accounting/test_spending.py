@@ -11,7 +11,7 @@ from tests.support.spendings import DELTA, full, spent
 
 from gossamer.accounting import budget as module
 from gossamer.accounting.budget import History, Releases, Spending, total
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Unnoised
 

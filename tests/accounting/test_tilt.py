@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.law import Moments
 from gossamer.accounting.pairs import GaussianPair
-from gossamer.accounting.tilt import Moments
+from gossamer.accounting.profiles import gdp_epsilon
 
 
 def test_moments_of_composed_gaussians_are_those_of_a_normal_loss():

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from gossamer.accounting.gaussian import gdp_delta
-from gossamer.accounting.profiles import TradeOff
+from gossamer.accounting.profiles import TradeOff, gdp_delta
 
 
 def of_gaussian(mu: float, top: float = 10.0) -> TradeOff:

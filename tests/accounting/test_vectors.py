@@ -7,8 +7,7 @@ import math
 import pytest
 from scipy.optimize import minimize_scalar
 
-from gossamer.accounting.gaussian import gdp_epsilon
-from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon
+from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon, gdp_epsilon
 from gossamer.accounting.releases import TruncatedLaplace
 
 

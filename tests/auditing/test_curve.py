@@ -10,9 +10,8 @@ from scipy.stats import binom
 from tests.support.audits import on_axes, outlined, verdict_of
 from tests.support.mechanism import thinner
 
-from gossamer.accounting.gaussian import gdp_delta, gdp_mu
 from gossamer.accounting.observers import EVERYONE
-from gossamer.accounting.profiles import TradeOff
+from gossamer.accounting.profiles import TradeOff, gdp_delta, gdp_mu
 from gossamer.auditing import bounds
 from gossamer.auditing import verdict as verdicts
 from gossamer.auditing.attacks import Axes, attack_of

@@ -10,8 +10,7 @@ import pytest
 from scipy import sparse, stats
 from scipy.optimize import linprog
 
-from gossamer.accounting.gaussian import gdp_delta
-from gossamer.accounting.profiles import TradeOff
+from gossamer.accounting.profiles import TradeOff, gdp_delta
 from gossamer.auditing import bounds
 
 

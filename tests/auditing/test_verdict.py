@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.configurations import configured
 
-from gossamer.accounting.gaussian import gdp_delta, gdp_epsilon
-from gossamer.accounting.profiles import TradeOff
+from gossamer.accounting.profiles import TradeOff, gdp_delta, gdp_epsilon
 from gossamer.auditing.bounds import Coins
 from gossamer.auditing.retraining import ScoreFile
 from gossamer.auditing.verdict import (

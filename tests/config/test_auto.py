@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.profiles import gdp_mu
 from gossamer.config.auto import CLIP, MOST_ROUNDS, ROUNDS, A
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError

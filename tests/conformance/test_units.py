@@ -14,7 +14,7 @@ import torch
 
 import gossamer
 from gossamer.accounting.budget import default_folder
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.recompute import recompute
 from gossamer.config import recipes
 from gossamer.config.layers import resolve

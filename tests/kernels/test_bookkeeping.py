@@ -12,6 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 from gossamer.errors import UserError
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError, rules_of
 from gossamer.kernels.clipped_sum import ClippedSum
+from gossamer.kernels.persons import Part
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -101,10 +102,9 @@ def test_everything_stays_on_its_device(case: str) -> None:
     """On the meta device there are no numbers, but an operand left behind on the CPU would be an error."""
     module, points, x, y = problem(case, 3, 4, 7)
     method = BookKeeping(module.to("meta"), cross_entropy, x.to("meta"), y.to("meta"))
-    target, mask = points.to("meta"), torch.ones(3, 4, dtype=torch.bool, device="meta")
-    norms = method.weighted(
-        points.to("meta"), x.to("meta"), y.to("meta"), mask, WEIGHS["constant"], target=target, add=False
-    )
+    points, mask = points.to("meta"), torch.ones(3, 4, dtype=torch.bool, device="meta")
+    part = Part(points, x.to("meta"), y.to("meta"), mask)
+    norms = method.weighted(part, WEIGHS["constant"], torch.empty_like(points))
     assert norms.device.type == "meta"
     assert norms.shape == (3, 4)
 

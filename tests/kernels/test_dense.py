@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 from gossamer.kernels.bookkeeping import BookKeeping
 from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.dense import Dense
-from gossamer.kernels.persons import Persons
+from gossamer.kernels.persons import Part, Persons
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -63,17 +63,17 @@ def test_sums_and_norms_are_the_gradients(net: str, weigh: str, lot: int) -> Non
 
 
 def test_a_long_softmax_is_the_librarys() -> None:
-    """Values of all sizes, lots of all remainders; and parts of lots are added."""
+    """Values of all sizes, lots of all remainders."""
     module = nn.Linear(300, 40)
     points = torch.randn(2, ParameterStack(module).dim)
     x = torch.randn(2, 23, 300) * torch.logspace(-6, 3, 23)[:, None]
     y, mask = torch.randint(0, 40, (2, 23)), torch.ones(2, 23, dtype=torch.bool)
     compiled = made(module, x, y, cross_entropy)
     assert compiled is not None
-    first, second = torch.ones_like(points), torch.ones_like(points)
-    of = points, x, y, mask, WEIGHS["constant"]
-    norms = compiled.weighted(*of, target=first, add=True)
-    wanted = compiled.other.weighted(*of, target=second, add=True)
+    first, second = torch.empty_like(points), torch.empty_like(points)
+    part = Part(points, x, y, mask)
+    norms = compiled.weighted(part, WEIGHS["constant"], first)
+    wanted = compiled.other.weighted(part, WEIGHS["constant"], second)
     torch.testing.assert_close(norms, wanted, rtol=2e-4, atol=1e-12)
     torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-4)
 

@@ -7,8 +7,8 @@ from tests.support.per_sample import WEIGHS, cross_entropy
 from torch import Tensor, nn
 
 from gossamer.kernels.clipped_sum import ClippedSum
-from gossamer.kernels.finite import NotFiniteError, refuse_infinite
 from gossamer.kernels.persons import Persons
+from gossamer.kernels.rounding import NotFiniteError, refuse_infinite
 
 EXTREME = [1e19, 1e30, 3e38]
 

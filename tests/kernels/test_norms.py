@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.kernels import norms
-from gossamer.kernels.norms import norm_of_squares, norms_of, root, square_norm, square_norms
+from gossamer.kernels.rounding import BLOCK, norm_of_squares, norms_of, root, square_norm, square_norms
 
 
 def exact(row: torch.Tensor) -> Fraction:
@@ -69,4 +68,4 @@ def test_what_overflows_is_infinite() -> None:
 def test_double_precision_stays_so() -> None:
     values = torch.randn(3, 2000, dtype=torch.float64)
     torch.testing.assert_close(norms_of(values), values.norm(dim=1), rtol=1e-12, atol=0)
-    assert norms.BLOCK == 1024
+    assert BLOCK == 1024

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from gossamer.kernels.pooling import speed_up_pools
+from gossamer.kernels.direct import speed_up_pools
 
 
 def pool(**options: object) -> nn.Sequential:

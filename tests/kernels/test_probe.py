@@ -10,9 +10,9 @@ from tests.support.per_sample import cross_entropy, problem
 from torch import nn
 
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.clipped_sum import ClippedSum
+from gossamer.kernels.clipped_sum import ClippedSum, disagreement
 from gossamer.kernels.oracle import Vmap
-from gossamer.kernels.probe import disagreement
+from gossamer.kernels.persons import Part
 from gossamer.kernels.stack import ParameterStack
 
 
@@ -29,8 +29,8 @@ def test_a_sum_or_norms_of_something_else_are_found(factor: float) -> None:
     module, points, x, y = problem("mlp", 2, 2, 0)
 
     class Wrong(BookKeeping):
-        def weighted(self, *args: Any, target: torch.Tensor, add: bool) -> torch.Tensor:
-            norms = super().weighted(*args, target=target, add=add)
+        def weighted(self, part: Part, weigh: Any, target: torch.Tensor) -> torch.Tensor:
+            norms = super().weighted(part, weigh, target)
             target *= factor
             return norms
 

@@ -225,7 +225,7 @@ def test_weighted_sums_are_as_near_as_is_said(terms: int) -> None:
     off = (layers.weighted_rows(weights, rows, terms)[0].double() - exact).norm()
     assert 2 * float(off) <= excess(terms)
     out = torch.empty(1, 300)
-    products.combined_in_double(weights.T.numpy(), rows.numpy(), out.numpy(), False)
+    products.combined_in_double(weights.T.numpy(), rows.numpy(), out.numpy())
     assert torch.equal(out[0], exact.float())
 
 
@@ -248,7 +248,7 @@ def test_sums_of_wide_convolutions_are_as_near_as_is_said(count: int) -> None:
     square = kept.square_norms if kept.least is None else torch.maximum(kept.square_norms, kept.least)
     weights = to_norm_one(square.sqrt())[None]
     total = {"weight": torch.empty(1, 64, 64, 3, 3)}
-    kept.add_to(weights, total, False, count)
+    kept.put(weights, total, count)
     exact = torch.einsum(
         "not,ntc->oc", (g * weights.view(-1, 1, 1, 1)).flatten(2).double(), rule._windows(a)[:, 0].double()
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.full_lots import DIGITS
 
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.profiles import gdp_mu
 from gossamer.config import recipes
 from gossamer.errors import UserError
 from gossamer.studies.compare.grid import cells

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.accounting import claimed
 from gossamer.accounting.calibrate import truncated_share
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.profiles import gdp_mu
 from reproductions.noises import density, exact_std, noise_line, noise_lines, noise_table, variance
 
 

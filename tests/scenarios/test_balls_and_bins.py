@@ -10,8 +10,8 @@ import pytest
 from tests.support.configurations import outlined
 
 from gossamer.accounting.chain import LedgerError
-from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.ledger import read_all
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError

@@ -16,8 +16,8 @@ from tests.support.configurations import configured, outlined
 from tests.support.ledgers import write_histories
 from tests.support.without_replacement import DIGITS
 
-from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.ledger import LedgerError, read_all
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute, worst_epsilon
 from gossamer.accounting.releases import Gaussian

@@ -15,7 +15,7 @@ from tests.support.configurations import configured
 from tests.support.without_replacement import DIGITS, plan
 
 import gossamer
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
 from gossamer.results.headline import judged

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from gossamer.accounting import claimed
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import gdp_mu
 from gossamer.accounting.pairs import NoisePair
-from gossamer.accounting.profiles import Noise
+from gossamer.accounting.profiles import Noise, gdp_mu
 from gossamer.accounting.releases import Event, Gaussian
 
 RATE, DELTA, ROUNDS = 1 / 2500, 1e-4, 3500  # Dyn-D²P on CIFAR-10

@@ -13,7 +13,7 @@ from tests.support import without_replacement
 from tests.support.configurations import configured, outlined
 from tests.support.full_lots import DIGITS
 
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.profiles import gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian
 from gossamer.config import recipes

@@ -19,8 +19,8 @@ from tests.support.without_replacement import DIGITS
 
 import gossamer
 from gossamer.accounting.budget import default_folder
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.ledger import LedgerBook, LedgerError, read_all
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
 from gossamer.accounting.releases import Event, Gaussian

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, OneSided, Unnoised
 from gossamer.data.dataset import Dataset, Standard

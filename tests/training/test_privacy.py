@@ -9,9 +9,8 @@ import pytest
 from scipy.stats import norm
 from tests.support.configurations import outlined
 
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import colluders
-from gossamer.accounting.profiles import TradeOff
+from gossamer.accounting.profiles import TradeOff, gdp_epsilon, gdp_mu
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gossamer.accounting.calibrate import Target, common_factor, least_scale
-from gossamer.accounting.gaussian import check_epsilon
 from gossamer.accounting.observers import EVERYONE, UNIT, Observer
+from gossamer.accounting.profiles import check_epsilon
 from gossamer.accounting.proven import Proven, check_terms, profile, proven
 from gossamer.accounting.releases import ADJACENCIES, Counted, Gaussian, Laplace, Release
 from gossamer.errors import UserError

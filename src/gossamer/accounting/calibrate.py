@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gossamer.accounting.gaussian import check_delta, check_epsilon, gdp_epsilon, gdp_mu
 from gossamer.accounting.observers import EVERYONE, Observer
+from gossamer.accounting.profiles import check_delta, check_epsilon, gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import curve, proven
 from gossamer.accounting.releases import Counted, Event, Gaussian, Release, collate
 from gossamer.errors import UserError

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammainc, gammaln, log_ndtr, logsumexp
 
-from gossamer.accounting.gaussian import check_delta, check_epsilon, gdp_epsilon, root
+from gossamer.accounting.profiles import check_delta, check_epsilon, gdp_epsilon, root
 from gossamer.errors import UserError
 
 
@@ -56,7 +56,7 @@ def adad2p_sigma(epsilon: float, rounds: int, records: float, delta: float) -> f
     return math.sqrt(rounds * math.log(1 / delta)) / (records * epsilon)
 
 
-# --- Dyn-D²P (Zhu et al. 2025): Propositions 2 and 3, eqs. (4) and (6) to (10); eq. (4) is in `gaussian.py`
+# --- Dyn-D²P (Zhu et al. 2025): Propositions 2 and 3, eqs. (4) and (6) to (10); eq. (4) is in `profiles.py`
 
 EQ10_LARGEST_MU = 1.12  # e^x − 1 ≤ 2x, which eq. (10) rests on, holds up to x = μ² = 1.256
 SKEWNESS_LIMIT = 0.1  # above it the sum is visibly not yet normal in the tail that δ looks at

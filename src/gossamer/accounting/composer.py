@@ -1,6 +1,6 @@
 """Fast composition of thousands of different releases: an upper and a lower bound on ε that meet.
 
-Moments, at any scale and without a grid, give a first bound, the tilt and the place to look (`tilt`). Then every pair
+Moments, at any scale and without a grid, give a first bound, the tilt and the place to look. Then every pair
 is put on a common grid of losses, step h, and the tilted laws are convolved by FFT (`law`, where both bounds are
 proved). Gaussian pairs that differ in μ only are grouped (`grouping`); h and the groups are refined until the bounds
 agree within the tolerance, or would cost too much: then the better of what was found is returned, which is never ∞
@@ -16,9 +16,18 @@ from functools import lru_cache
 
 from scipy import fft
 
-from gossamer.accounting.law import Factor, UpperLaw, Window, lower_epsilon, work_of
+from gossamer.accounting.law import (
+    OUTSIDE_SHARE,
+    RESERVE,
+    Factor,
+    Frame,
+    Moments,
+    UpperLaw,
+    Window,
+    lower_epsilon,
+    work_of,
+)
 from gossamer.accounting.pairs import COARSE_GROUPS, GaussianPair, Grouping, Pair, Weighted
-from gossamer.accounting.tilt import OUTSIDE_SHARE, RESERVE, Frame, Moments
 
 GROUP_SHARE, STEP_SHARE = 0.4, 0.1  # of the tolerance, for the groups (in ε) and for the step (h/ε)
 FINEST = 0.25  # of one release's standard deviation: a step no finer is needed for a tolerance of 1%

@@ -6,10 +6,14 @@
 
 The first line is the header: the nodes, the public constants that are the same for all of them, and under `by_node`
 those that differ. A later line is what nodes released together: the values that all these events share, under `columns`
-one value per different event of the rest, and under `of` which nodes released which event, by runs (`runs.py`). A node
-that is not named released nothing. Without `of` they are the nodes of the line before; in the first line, all nodes.
+one value per different event of the rest, and under `of` which nodes released which event. A node that is not named
+released nothing. Without `of` they are the nodes of the line before; in the first line, all nodes.
 An event of one node is its line with its own values in place of the columns. The key `step` is reserved for the public
 step of releases in whole numbers.
+
+Lists with one value per node have each different value once, `{"values": […], "of": [[first, last, which], …]}`: the
+nodes from `first` to `last` have the value of that number. Where neighbours are alike, as most are in a large run, a
+list of a hundred thousand entries is one line; where none are, it is no longer than the list.
 
 The lines are chained (`chain.py`). A line is on file (with `sync`, on the disk) before the values it describes leave
 the process, so a line that is there counts as spent whether or not a value was sent. If a crash tears the last line:
@@ -26,7 +30,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +41,11 @@ from numpy.typing import NDArray
 from gossamer.accounting import chain
 from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.releases import FIRST_DRAW, Event
-from gossamer.accounting.runs import MOST_NODES, Runs, checked_runs, packed, runs_of, spread
 
 VERSION = 1
 _NAME = re.compile(r"ledger(?:-(\d{3,7}))?\.jsonl")
+Runs = NDArray[np.int64]  # (k, 3): first node, last node, which value; sorted, disjoint
+MOST_NODES = 1_000_000  # as many as there may be: what a file says is spread over no more
 Headers = Mapping[int, Mapping[str, Any]]  # node → its public constants
 Released = tuple[Sequence[int], Event]  # nodes, and what each of them releases
 
@@ -62,10 +67,6 @@ class Line:
 
     events: tuple[Event, ...]
     of: Runs
-
-    @property
-    def node_count(self) -> int:
-        return int((self.of[:, 1] - self.of[:, 0] + 1).sum())
 
     def parts(self, first: int) -> Iterable[tuple[Event, NDArray[np.int64]]]:
         """Every event with its nodes, counted from `first`."""
@@ -94,7 +95,7 @@ class LedgerContent:
         past: list[list[Event]] = [[] for _ in headers]
         origin = list(range(len(headers)))
         for line in self.lines:
-            if len(line.events) == 1 and line.node_count == len(self.nodes):
+            if len(line.events) == 1 and int((line.of[:, 1] - line.of[:, 0] + 1).sum()) == len(self.nodes):
                 for own in past:
                     own.append(line.events[0])
                 continue
@@ -121,7 +122,7 @@ class Ledger:
     """The open ledger of a block of nodes. Make it with `create` or `resume`."""
 
     def __init__(self, written: LedgerContent, *, sync: bool, fd: int, repeats: bool = False):
-        self.path, self.nodes, self.head, self.torn = written.path, written.nodes, written.head, written.torn
+        self.path, self.nodes, self.head = written.path, written.nodes, written.head
         self.length = len(written.lines)  # the header not counted
         self.counts = np.zeros(len(written.nodes), np.int64)  # events of every node
         # 1 + the largest draw that was on file when it was opened.
@@ -188,8 +189,8 @@ class Ledger:
         fd = chain.open_to_extend(path, data, written.torn, sync)
         return cls(written, sync=sync, fd=fd, repeats=repeats)
 
-    def write(self, releases: Sequence[tuple[NDArray[np.int64], Event]]) -> None:
-        """Write what nodes (counted from the first) release at once: one line, on file when this returns."""
+    def write(self, releases: Sequence[Released]) -> None:
+        """Write what the block's nodes release at once: one line, on file when this returns."""
         due = [(own, event) for nodes, event in releases if len(own := self._not_on_file(nodes, event))]
         if not due:
             return
@@ -198,8 +199,10 @@ class Ledger:
         for together in [[one] for one in due] if twice else [due]:
             self._append(together)
 
-    def _not_on_file(self, nodes: NDArray[np.int64], event: Event) -> NDArray[np.int64]:
-        """The nodes for which this event is new; one on file is refused, or with `repeats` must be the same."""
+    def _not_on_file(self, named: Sequence[int], event: Event) -> NDArray[np.int64]:
+        """The block's nodes, from 0 on, for which this is new; one on file is refused, or with `repeats` the same."""
+        nodes = np.asarray(named, dtype=np.int64) - self.nodes.start
+        nodes = nodes[(nodes >= 0) & (nodes < len(self.nodes))]
         if event.draw >= self.next_draw or not len(old := nodes[self._on_file[nodes] > event.draw]):
             return nodes
         if not self._recorded:
@@ -283,7 +286,10 @@ class LedgerBook:
             raise LedgerError(f"no ledger here is of node {min(missing)}; resume where the run began")
         ledgers: list[Ledger] = []
         try:
-            absent = {nodes: path for nodes, path in own.items() if _unwritten(path)}
+            # Not there, or stopped within its first line, so before any event.
+            absent = {
+                n: path for n, path in own.items() if not path.exists() or b"\n" not in chain.content(path)
+            }
             for nodes, path in own.items():
                 if nodes not in absent:
                     at = known.get(nodes.start)
@@ -303,8 +309,7 @@ class LedgerBook:
     def write(self, releases: Sequence[Released]) -> None:
         """Write what nodes are about to release: every event with its nodes. On file when this returns."""
         for one in self._ledgers:
-            own = [(_places(nodes, one.nodes), event) for nodes, event in releases]
-            one.write([(places, event) for places, event in own if len(places)])
+            one.write(releases)
 
     @property
     def next_draw(self) -> int:
@@ -497,22 +502,63 @@ def _nodes_of(path: Path) -> range:
         raise LedgerError(f"{path} line 1 is not the header of a ledger ({error})") from None
 
 
-def _unwritten(path: Path) -> bool:
-    """Not there, or stopped within its first line, so before any event."""
-    return not path.exists() or b"\n" not in chain.content(path)
-
-
 def _all_alike(nodes: range) -> Runs:
     return np.array([[nodes.start, nodes.stop - 1, 0]], np.int64)
-
-
-def _places(nodes: Sequence[int], block: range) -> NDArray[np.int64]:
-    """Those of the nodes that are in the block, counted from its first."""
-    places = np.asarray(nodes, dtype=np.int64) - block.start
-    return places[(places >= 0) & (places < len(block))]
 
 
 def _as_range(nodes: NDArray[np.int64]) -> Sequence[int]:
     """In order; a range where there is no gap."""
     first, last = int(nodes[0]), int(nodes[-1])
     return range(first, last + 1) if last - first + 1 == len(nodes) else nodes.tolist()
+
+
+def runs_of(which: NDArray[np.int64], first: int = 0) -> Runs:
+    """Of the nodes from `first` on, which value each has; −1: none."""
+    if not len(which):
+        return np.empty((0, 3), np.int64)
+    starts = np.flatnonzero(np.diff(which, prepend=which[0] - 1))
+    lasts = np.append(starts[1:], len(which)) - 1
+    runs = np.stack([starts + first, lasts + first, which[starts]], axis=1)
+    return runs[runs[:, 2] >= 0]
+
+
+def checked_runs(listed: Any, values: int, nodes: range) -> Runs:
+    """Runs of a file: whole numbers, in order and apart, of these nodes and of all values; else a ValueError."""
+    triples = isinstance(listed, list) and all(
+        type(run) is list and len(run) == 3 and all(type(number) is int for number in run) for run in listed
+    )
+    if not triples or not 0 < len(listed) <= len(nodes):
+        raise ValueError("its 'of' is not a list of runs")
+    if any(not nodes.start <= first <= last < nodes.stop for first, last, _ in listed):
+        raise ValueError("its 'of' names nodes that are not here")
+    runs = np.array(listed, dtype=np.int64)
+    if (runs[1:, 0] <= runs[:-1, 1]).any():
+        raise ValueError("its 'of' names a node twice")
+    if {which for _, _, which in listed} != set(range(values)):
+        raise ValueError("its 'of' and its values do not belong together")
+    return runs
+
+
+def packed(values: Sequence[Any], key: Callable[[Any], Hashable], first: int = 0) -> dict[str, Any]:
+    """Pack a list of one entry per node, from `first` on; `key` is equal for equal entries."""
+    numbers: dict[Hashable, int] = {}
+    by_object: dict[int, int] = {}  # the very same object needs no second look
+    different: list[Any] = []
+    which = np.empty(len(values), np.int64)
+    for i, value in enumerate(values):
+        if id(value) not in by_object:
+            by_object[id(value)] = number = numbers.setdefault(key(value), len(different))
+            if number == len(different):
+                different.append(value)
+        which[i] = by_object[id(value)]
+    return {"values": different, "of": runs_of(which, first).tolist()}
+
+
+def spread(packed: Any, nodes: range) -> list[Any]:
+    """Unpack; nodes that are alike share one object."""
+    if not isinstance(packed, dict) or not isinstance(packed.get("values"), list):
+        raise ValueError("it has no 'values'")
+    values, runs = packed["values"], checked_runs(packed.get("of"), len(packed["values"]), nodes)
+    if int((runs[:, 1] - runs[:, 0] + 1).sum()) != len(nodes):
+        raise ValueError("its 'of' leaves nodes out")
+    return [values[which] for first, last, which in runs.tolist() for _ in range(last - first + 1)]

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Counted, Event, Gaussian, Release, collate
 from gossamer.errors import UserError

@@ -74,8 +74,10 @@ class Cells:
     p_low: float = 0.0
     q_high: float = 0.0
 
-    def reversed(self) -> "Cells":
-        """The pair (Q, P)."""
+    def turned(self, reverse: bool) -> "Cells":
+        """The pair (Q, P), if reversed."""
+        if not reverse:
+            return self
         tails = self.q_only, self.p_only, self.q_cut, self.p_cut, self.q_high, self.p_low
         return Cells(-self.last, -self.first, self.q, self.p, *tails)
 

@@ -23,11 +23,16 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from gossamer.accounting.composer import Composition
-from gossamer.accounting.gaussian import check_delta, gdp_delta, gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
 from gossamer.accounting.passes import hidden_lots, sort
-from gossamer.accounting.profiles import concentrated_delta, concentrated_epsilon
+from gossamer.accounting.profiles import (
+    check_delta,
+    concentrated_delta,
+    concentrated_epsilon,
+    gdp_delta,
+    gdp_epsilon,
+)
 from gossamer.accounting.releases import ADJACENCIES, Counted, Event, Release
 from gossamer.errors import UserError
 
@@ -94,10 +99,8 @@ def proven(
     counted = _seen(releases, observer)
     if reason := next((r for one, _ in counted if (r := one.unpriceable(adjacency))), None):
         return Proven(math.inf, "not proven", because=reason)
-    return _priced(counted, delta, adjacency, tolerance) if counted else Proven(0.0, NOTHING, lower=0.0)
-
-
-def _priced(counted: Sequence[Counted], delta: float, adjacency: str, tolerance: float) -> Proven:
+    if not counted:
+        return Proven(0.0, NOTHING, lower=0.0)
     bounds = []
     if any(release.by_norm(adjacency) for release, _ in counted):
         bounds = [_price_truncated(load, delta, tolerance) for load in _by_norm(counted, adjacency)]

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from gossamer.accounting.observers import EVERYONE, Observer, colluders
 from gossamer.accounting.pairs import GaussianPair, NoisePair, Pair
@@ -184,9 +184,12 @@ _AnyRelease = TypeVar("_AnyRelease", bound=type[Release])
 KINDS: dict[str, type[Release]] = {}
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def registered(cls: _AnyRelease) -> _AnyRelease:
-    KINDS[cls.kind] = cls
-    return cls
+    """Make the class a dataclass, and known to ledgers by its kind."""
+    made: _AnyRelease = dataclass(frozen=True, slots=True, kw_only=True)(cls)  # type: ignore[assignment]
+    KINDS[made.kind] = made
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +226,6 @@ class Noised(Release):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gaussian(Noised):
     kind: ClassVar[str] = "gaussian"
 
@@ -246,7 +248,6 @@ class Gaussian(Noised):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OneSided(Gaussian):
     """Of vectors that are at no obtuse angle to each other, as those without a negative entry are (counts, squares).
 
@@ -264,7 +265,6 @@ class OneSided(Gaussian):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pairwise(Noised):
     """`sigma` is the node's own noise; masks of `ratio` times its variance, which cancel, go with each of its secrets.
 
@@ -382,7 +382,6 @@ class Independent(Noised):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace(Independent):
     kind: ClassVar[str] = "laplace"
 
@@ -421,7 +420,6 @@ class Truncated(Independent):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedLaplace(Truncated):
     kind: ClassVar[str] = "truncated-laplace"
 
@@ -436,7 +434,6 @@ class TruncatedLaplace(Truncated):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedGaussian(Truncated):
     kind: ClassVar[str] = "truncated-gaussian"
 
@@ -450,7 +447,6 @@ class TruncatedGaussian(Truncated):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GeneralisedGaussian(Truncated):
     kind: ClassVar[str] = "generalised-gaussian"
 
@@ -463,7 +459,6 @@ class GeneralisedGaussian(Truncated):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnNormGaussian(Noised):
     """Gaussian noise of σ times the norm of the very sum that it should hide."""
 
@@ -474,7 +469,6 @@ class OwnNormGaussian(Noised):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RawDecision(Release):
     """Who writes, decided on losses without noise."""
 
@@ -485,7 +479,6 @@ class RawDecision(Release):
 
 
 @registered
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unnoised(Release):
     """A value as it is."""
 

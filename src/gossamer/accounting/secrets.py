@@ -78,12 +78,8 @@ class Secrets:
         matrix[i, j] = matrix[j, i] = -1.0
         return matrix - np.diag(matrix.sum(1))
 
-    def covariance(self, ratio: float) -> NDArray[np.float64]:
-        """Of the noise on all sums, in units of s²."""
-        return np.eye(self.nodes) + ratio * self.laplacian
-
     def covariance_among(self, honest: NDArray[np.int64], ratio: float) -> NDArray[np.float64]:
-        """The same over these nodes, to an observer of all secrets of the others: I + r L_H.
+        """Of the noise on these nodes' sums in units of s², to an observer of all secrets of the others: I + r L_H.
 
         L_H counts the secrets among the honest only, for one with a colluder is none.
         """
@@ -116,14 +112,14 @@ class Secrets:
         return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
 
     def worst_coalition(
-        self, colluders: int, ratio: float, scales: Sequence[float] | None = None
+        self, colluders: int, ratio: float, scales: Sequence[float]
     ) -> tuple[tuple[int, ...], int]:
         """(so many nodes, the node whose records they see best): the worst there is where all can be tried.
 
         Else the neighbours of a node that shares fewest secrets, which is a guess. `scales` are those of the nodes'
-        own noise, over what a record moves, where they differ.
+        own noise, over what a record moves.
         """
-        n, own = self.nodes, np.ones(self.nodes) if scales is None else np.asarray(scales, dtype=np.float64)
+        n, own = self.nodes, np.asarray(scales, dtype=np.float64)
         if self.edges is None:
             node = int(own.argmin())
             return tuple(i for i in range(n) if i != node)[n - 1 - colluders :], node

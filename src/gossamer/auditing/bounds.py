@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.profiles import gdp_epsilon
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -65,7 +65,7 @@ def travel(noise: float) -> float:
 
 def noise_of_a_run(layered: Mapping[str, Any]) -> float:
     """ν = 1 / (μ J √n), from what everyone may know."""
-    from gossamer.accounting.gaussian import gdp_mu
+    from gossamer.accounting.profiles import gdp_mu
 
     privacy, nodes = _table(layered, "privacy"), layered.get("nodes")
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:

@@ -8,7 +8,7 @@ layer adds its weighted sum: no per-sample gradients, no second backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
@@ -18,14 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels.apart import graph_of
-from gossamer.kernels.finite import NotFiniteError, all_finite, refuse_infinite
+from gossamer.kernels.direct import is_plain_pool
 from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
-from gossamer.kernels.norms import root
 from gossamer.kernels.operations import MixingError
-from gossamer.kernels.persons import RECORDS, Units
-from gossamer.kernels.pooling import is_plain_pool
+from gossamer.kernels.persons import RECORDS, Part
 from gossamer.kernels.random_layers import bytes_of, dropout, random_inputs
-from gossamer.kernels.rounding import beside
+from gossamer.kernels.rounding import NotFiniteError, all_finite, beside, refuse_infinite, root
 from gossamer.kernels.stack import ParameterStack
 
 LONG = 1 << 40  # records: of such a lot everything is added up in double precision
@@ -76,8 +74,6 @@ class BookKeeping:
         self.units = RECORDS
         self._most = 0.0
         self.bytes_held = self.bytes_per_record = self.bytes_per_node = 0
-        self.lot = 0  # records of the whole lot, where it is done in slices
-        self.most = 0  # what is public of that
         # Of persons, gradients of these layers are written out; of the others they are only measured.
         written = [name for name, rule in self.rules.items() if rule.writes_persons]
         sizes = zip(self.owners, self.stack.shapes, strict=True)
@@ -120,11 +116,11 @@ class BookKeeping:
         """Learn what a record needs, on two blank ones."""
         blank = x.new_zeros(1, 2, *x.shape[2:]), y.new_zeros(1, 2, *y.shape[2:])
         mask = torch.ones(1, 2, dtype=torch.bool, device=x.device)
+        random = [x.new_zeros(1, 2, *shape) for shape in self.random]
         try:
             self.weighted(
-                points[:1], *blank, mask, torch.ones_like, target=torch.zeros_like(points[:1]), add=False,
-                random=[x.new_zeros(1, 2, *shape) for shape in self.random],
-            )  # fmt: skip
+                Part(points[:1], *blank, mask, random), torch.ones_like, torch.zeros_like(points[:1])
+            )
         except NotFiniteError:
             pass
         except Exception as reason:  # the module's own operations
@@ -135,31 +131,17 @@ class BookKeeping:
         """Is what the last call put into `target` finite?"""
         return all_finite(target)
 
-    def weighted(
-        self,
-        points: Tensor,
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        weigh: Callable[[Tensor], Tensor],
-        *,
-        target: Tensor,
-        add: bool,
-        units: Units = RECORDS,
-        random: Sequence[Tensor] = (),
-    ) -> Tensor:
-        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
-
-        Of persons those of theirs, (m, n). `random` are the numbers (m, B, *shape) that `self.random` asks for.
-        """
+    def weighted(self, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
+        """Put the sums of a part into `target` (m, d); return the norms (m, B), of persons (m, n), none too small."""
+        units, mask = part.units, part.mask
         self.units, there = units, units.any_of(mask)
-        self.parameters, self.bytes_held = self._by_layer(points), 0
-        planned = self.most or there.shape[1]
+        self.parameters, self.bytes_held = self._by_layer(part.points), 0
+        planned = part.most or there.shape[1]
         self._most = beside(mask.shape[1], planned)
         self.records.clear()
         with torch.enable_grad():
             # Not `self.graph(…)`, which prints where a record fails.
-            losses = self.graph.forward(*(part.flatten(0, 1) for part in (x, y, *random)))
+            losses = self.graph.forward(*(given.flatten(0, 1) for given in (part.x, part.y, *part.random)))
             if losses.requires_grad:
                 # The same as handing `mask` over as the gradient, for which torch would first import sympy.
                 torch.autograd.backward((losses * mask.flatten()).sum())
@@ -174,12 +156,12 @@ class BookKeeping:
                 square = torch.maximum(square, sum(least[1:], least[0]))
             norms = torch.where(there, root(square, len(self.records)).view(there.shape), 0.0)
             refuse_infinite(norms)
-            norms, weights = units.weighed(norms, there, weigh)
+            norms, weights = units.weighed(norms, there, part.weighs(weigh))
             places = self._by_layer(target)
-            lot = max(self.lot, there.shape[1])
+            lot = max(part.lot, there.shape[1])
             lot = lot if lot <= planned else LONG
             for name, record in self.records.items():
-                record.add_to(weights, places[name], add, lot)
+                record.put(weights, places[name], lot)
         self.records.clear()
         self.parameters = {}
         return norms

@@ -7,9 +7,9 @@ records are clipped together, as those of a person are, the norm is that of the 
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from queue import SimpleQueue
@@ -20,21 +20,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from gossamer.errors import UserError
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.dense import Dense
-from gossamer.kernels.finite import NotFiniteError
 from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.memory import DEFAULT_MAX_BYTES, Slices, keep_freed_memory, slices
 from gossamer.kernels.noise import Stream
-from gossamer.kernels.norms import norms_of
 from gossamer.kernels.oracle import Vmap, refusal, why
-from gossamer.kernels.persons import RECORDS, Class, Persons, Units
-from gossamer.kernels.probe import disagreement
+from gossamer.kernels.persons import Class, Part, Persons, Units
 from gossamer.kernels.random_layers import Numbers
-from gossamer.kernels.rounding import even, most, room
+from gossamer.kernels.rounding import NotFiniteError, even, most, norms_of, room
 from gossamer.kernels.stack import ParameterStack
 from gossamer.kernels.threads import runs_compiled
 
@@ -43,6 +41,9 @@ _warned: WeakSet[nn.Module] = WeakSet()  # modules that take the slow way: the w
 
 EIGHT, FEW = 8, 32  # records
 MANY = 1 << 20  # nodes
+SIZES = (1e-6, 1.0, 1e6)
+TOLERANCE = 1e-2  # of the norm: above float32 rounding in deep networks, below a forgotten layer
+NOTHING = 1e-6  # what inputs of 1e6 may add to the norm of a gradient that vanishes, see `layers.gram_sum`
 
 Weigh = Callable[[Tensor], Tensor]
 """Per-sample gradient norms (m, B) -> weights (m, B), elementwise."""
@@ -146,8 +147,6 @@ class ClippedSum:
             total = torch.zeros_like(total, dtype=torch.float64)
 
         def run(rows: slice, worker: Method = method) -> None:
-            worker.lot = lot if longer[rows.start] else whole
-            worker.most = 0 if self._room is None else most(self._room)
             for first in range(0, lot, plan.records):
                 part = rows, slice(first, first + plan.records)
                 if in_pieces and not bool(mask[part].any()):
@@ -164,8 +163,9 @@ class ClippedSum:
                     padded(slice_y, missing),
                     padded(mask[part], missing),
                     numbers.draw(method.random, rows, range(first, first + count + missing), points),
-                    RECORDS,
-                    None if unit is None else unit[rows],
+                    unit=None if unit is None else unit[rows],
+                    lot=lot if longer[rows.start] else whole,
+                    most=0 if self._room is None else most(self._room),
                 )
                 into = torch.empty_like(points[rows]) if in_pieces else total[rows]
                 norms[part] = add_finite(worker, some, weigh, into)[:, :count]
@@ -201,8 +201,6 @@ class ClippedSum:
             def run(
                 rows: slice, worker: Method = method, whole: Class = whole, step: int = plan.records
             ) -> None:
-                worker.lot = norms.shape[1] if longer[rows.start] else places
-                worker.most = most(places)
                 for first in range(0, whole.who.shape[1], step):
                     own = whole.part(rows, slice(first, first + step))
                     somebody = own.who >= 0
@@ -214,6 +212,7 @@ class ClippedSum:
                     some = Part(
                         points[rows], values[0], values[1], own.live.flatten(1), values[2:], units,
                         None if unit is None else unit[rows],
+                        norms.shape[1] if longer[rows.start] else places, most(places),
                     )  # fmt: skip
                     into = torch.empty_like(points[rows])
                     measured = add_finite(worker, some, weigh, into)
@@ -227,7 +226,11 @@ class ClippedSum:
     def _plan(
         self, method: Method, nodes: int, places: int, points: Tensor, x: Tensor, y: Tensor, each: int
     ) -> Slices:
-        """Of calls for so many records, or persons of `each` records."""
+        """How many nodes and units every call takes, of `places` records, or persons of `each` records.
+
+        Where the lot is expected, or of persons, a unit's gradient is the same in every place of such a call, and
+        whichever nodes are hosted here.
+        """
         spread = runs_compiled(points) and not isinstance(method, Vmap) and method.prefers_threads
         # A person's gradient may be written out: as if every person had one record.
         held = each * method.bytes_per_record + (0 if each == 1 else method.bytes_per_person)
@@ -235,30 +238,12 @@ class ClippedSum:
         plan = slices(nodes, places, held, self.max_bytes, cores, method.bytes_per_node)
         if self._room is None and each == 1:
             return plan
-        sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node).nodes == 1
-        shape = self._fixed(method, min(plan.nodes, nodes), plan.records, places, each, sole, points, x, y)
-        return plan._replace(nodes=shape[0], records=shape[1])
-
-    def _fixed(
-        self,
-        method: Method,
-        nodes: int,
-        fitting: int,
-        places: int,
-        each: int,
-        sole: bool,
-        points: Tensor,
-        x: Tensor,
-        y: Tensor,
-    ) -> tuple[int, int]:
-        """How many nodes and units every call takes, so that a unit's gradient is the same in every place.
-
-        And whichever nodes are hosted here: `sole` says whether the network is so large that no two share a call.
-        """
-        key = nodes, fitting, each
+        key = nodes, fitting, _ = min(plan.nodes, nodes), plan.records, each
         if key not in self._chunks:
             units = next(n for n in range(min(fitting, places), 0, -1) if places % n == 0)
             shapes = [(nodes, even(units, nodes * each)), (1, even(units, each)), (1, 1)]
+            # Is the network so large that no two nodes share a call, however many there are?
+            sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node).nodes == 1
             if each > 1:  # what `even` adds are many records
                 shapes.insert(0, (nodes, units))
             elif sole and fitting <= FEW and places > EIGHT:  # places are dear, calls are not
@@ -270,7 +255,7 @@ class ClippedSum:
                 logger.warning(
                     "gradients are computed one record at a time, so that no record's depends on others"
                 )
-        return self._chunks[key]
+        return plan._replace(nodes=self._chunks[key][0], records=self._chunks[key][1])
 
     def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         """The method of the module in its present mode, for records of this shape."""
@@ -288,12 +273,12 @@ class ClippedSum:
         try:
             make = partial(BookKeeping, loss=self.loss, x=x, y=y)
             method = make(self.module)
-            problem = _disagreement(make, method, points, x, y)
+            problem = disagreement(make, method, points, x, y)
             if problem is not None:
                 raise NotSupportedError(problem)
             method.measure_bytes(points, x, y)
             compiled = Dense.of(method, x, y) if runs_compiled(points) else None
-            if compiled is not None and _disagreement(make, compiled, points, x, y) is None:
+            if compiled is not None and disagreement(make, compiled, points, x, y) is None:
                 return compiled
             return method
         except NotSupportedError as reason:
@@ -309,7 +294,7 @@ class ClippedSum:
     def _record_by_record(self, points: Tensor, x: Tensor, y: Tensor) -> Vmap:
         make = partial(Vmap, loss=self.loss, x=x, y=y)
         method = make(self.module)
-        problem = _disagreement(make, method, points, x, y)
+        problem = disagreement(make, method, points, x, y)
         if problem is not None:
             raise refusal("", type(self.module).__name__, f"traced, {problem}")
         return method
@@ -348,104 +333,116 @@ class ClippedSum:
         threads.run_all(one, jobs)
 
 
-def _disagreement(
+def disagreement(
     make: Callable[[nn.Module], Method], method: Method, points: Tensor, x: Tensor, y: Tensor
 ) -> str | None:
-    """`disagreement`, or why the method fails on made-up records on which the module does not."""
+    """In what the method differs from plain gradients of its module, on made-up records; None if in nothing.
+
+    That records are kept apart is decided elsewhere, on graphs (`apart`, `oracle`); a sample of records proves nothing.
+    This finds a mistake in that: a trace that is not the module, a layer that is used past its rule. A module that
+    draws at random (dropout) can only be compared in evaluation: the method is made once more for that.
+    """
+    if points.device.type == "meta":  # shapes only, nothing to compare
+        return None
     try:
-        return disagreement(make, method, points, x, y)
+        if method.random:
+            method = make(copy.deepcopy(method.original).eval())
+        return None if method.random else _difference(method, points, x, y)
     except (UserError, NotSupportedError):
         raise
     except Exception as reason:  # an operation that vmap cannot do, or not for any record
         return why(reason)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some records of some nodes, as one call of a method takes them; see `ClippedSum`."""
+def _difference(method: Method, points: Tensor, x: Tensor, y: Tensor) -> str | None:
+    # Next to the first node's point: at 0, where some models start, many gradients vanish and prove nothing.
+    away = 0.05 * torch.randn(1, points.shape[1], generator=torch.Generator().manual_seed(1))
+    point, (records, targets) = points[:1] + away.to(points), _made_up(x, y)
+    each = [(records[b : b + 1], targets[b : b + 1]) for b in range(len(records))]
+    plain = [_gradient(method, point, *one) for one in each]
+    finite = [b for b in range(len(plain)) if bool(plain[b].norm().isfinite())]
+    exact = [b for b in finite if _is_exact(plain[b], _gradient(method, point, *each[b], double=True))]
+    usable = exact or finite
+    # All, then one by itself: a lot's size must not matter.
+    for chosen in filter(None, (usable, usable[1:2] or usable[:1])):
+        mask = torch.ones(1, len(chosen), dtype=torch.bool, device=x.device)
+        lot, total = (records[None, chosen], targets[None, chosen]), torch.zeros_like(point)
+        try:
+            norms = method.weighted(Part(point, *lot, mask), torch.ones_like, total)
+        except NotFiniteError:
+            return "its gradients are not finite where those of the module are"
+        sizes = torch.stack([plain[b].norm() for b in chosen])
+        if not bool(((norms[0] - sizes).abs() <= TOLERANCE * sizes + NOTHING).all()):
+            return "its per-sample norms differ from plain gradients"
+        if not bool((total[0] - sum(plain[b] for b in chosen)).norm() <= TOLERANCE * sizes.sum() + NOTHING):
+            return "its gradients differ from plain gradients"
+    return None
 
-    points: Tensor
-    x: Tensor
-    y: Tensor
-    mask: Tensor
-    random: Sequence[Tensor]
-    units: Units
-    unit: Tensor | None
 
-    def put(self, method: Method, weigh: Weigh, target: Tensor) -> Tensor:
-        unit = self.unit
-        return method.weighted(
-            self.points,
-            self.x,
-            self.y,
-            self.mask,
-            weigh if unit is None else lambda norms: weigh(norms / unit[:, None]),
-            target=target,
-            add=False,
-            units=self.units,
-            random=self.random,
+def _is_exact(gradient: Tensor, in_double: Tensor) -> bool:
+    """Is it the gradient, and not its rounding? A module that only computes in float32 is taken at its word.
+
+    Attention before a LayerNorm multiplies inputs of 1e6 and subtracts them again: of what is left no digit is right,
+    in whatever order it is computed, and two right methods differ.
+    """
+    if not bool(in_double.isfinite().all()):
+        return True
+    away = (gradient.double() - in_double).norm()
+    return bool(away <= TOLERANCE / 4 * in_double.norm() + NOTHING)
+
+
+def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bool = False) -> Tensor:
+    """One record's by a copy of the module as its author wrote it; not a number where that fails, as on huge values."""
+    module, x = copy.deepcopy(method.original), x.clone()
+    if double:
+        module, point = module.double(), point.double()
+        x, y = (part.double() if part.is_floating_point() else part for part in (x, y))
+    views = ParameterStack(method.original).views(point)
+    own = {name: view[0].clone().requires_grad_() for name, view in views.items()}
+    with torch.enable_grad():
+        try:
+            value = method.loss(functional_call(module, own, (x,)), y)
+        except (
+            Exception
+        ):  # it takes numbers for places, and these are in no table; or it is for float32 alone
+            return torch.full_like(point[0], torch.nan)
+        if not value.requires_grad:
+            raise UserError(f"model: the loss depends on no parameter of {type(method.original).__name__}.")
+        parts = torch.autograd.grad(
+            value.sum(), list(own.values()), materialize_grads=True, allow_unused=True
         )
+    return torch.cat([part.to_dense().flatten() for part in parts])
 
-    def with_stand_ins(self) -> Part:
-        """A usable record in every place that has none: the node's own, or another node's with that node's model."""
-        usable, own = self.mask.any(1), torch.arange(len(self.mask), device=self.mask.device)
-        node = torch.where(usable, own, usable.to(torch.int8).argmax())
-        place = self.mask.to(torch.int8).argmax(1)[node]
 
-        def filled(values: Tensor) -> Tensor:
-            there = self.mask.view(*self.mask.shape, *[1] * (values.ndim - 2))
-            return torch.where(there, values, values[node, place].unsqueeze(1))
+def _made_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Three records like those of x (m, B, …): normal values of three sizes, or the tokens 0 and 1; targets of 0."""
+    shape, ones = (len(SIZES), *x.shape[2:]), [1] * (x.ndim - 2)
+    if x.is_floating_point():
+        values = torch.tensor(SIZES).view(-1, *ones) * torch.randn(
+            shape, generator=torch.Generator().manual_seed(0)
+        )
+    else:
+        values = (torch.arange(len(SIZES)) % 2).view(-1, *ones).expand(shape)
+    return values.to(x), y.new_zeros(len(SIZES), *y.shape[2:])
 
-        random = [filled(numbers) for numbers in self.random]  # a record may be usable with its own alone
-        return replace(self, points=self.points[node], x=filled(self.x), y=filled(self.y), random=random)
 
-    def without(self, units: Tensor) -> Part:
-        """Mask these records (m, B), or all records of these persons (m, n)."""
-        return replace(self, mask=self.mask & ~self.units.records_of(units))
-
-    def failing(self, method: Method) -> Tensor:
-        """The records, or persons, on which the method fails: found by halves, node by node."""
-        failing = torch.zeros_like(self.mask)
-        for i, usable in enumerate(self.mask):
-            left = [usable.nonzero().flatten()] if bool(usable.any()) else []
-            while left:
-                records = left.pop()
-                if not self._fails(method, i, records):
-                    continue
+def failing(method: Method, part: Part) -> Tensor:
+    """The records, or persons, on which the method fails: found by halves, node by node."""
+    found = torch.zeros_like(part.mask)
+    for i, usable in enumerate(part.mask):
+        left = [usable.nonzero().flatten()] if bool(usable.any()) else []
+        while left:
+            records = left.pop()
+            try:
+                method.weighted(part.only(i, records), torch.ones_like, torch.empty_like(part.points))
+            except NotFiniteError:
+                continue  # is found again, with the others
+            except Exception:  # whatever an operation raises
                 if len(records) == 1:
-                    failing[i, records] = True
+                    found[i, records] = True
                 else:
                     left += records.tensor_split(2)
-        return self.units.any_of(failing)
-
-    def _fails(self, method: Method, i: int, records: Tensor) -> bool:
-        """Does the method fail on these records of node i?
-
-        In a call of the same shape with nothing else in it: whether a matrix is singular, or a place just outside of a
-        table, may be a matter of the last bit, and so of the instructions.
-        """
-        place = records.new_full(self.mask.shape[1:], int(records[0])).index_copy_(0, records, records)
-
-        def alone(values: Tensor) -> Tensor:
-            return values[i, place].expand_as(values).contiguous()
-
-        points, unit = self.points[i].expand_as(self.points).contiguous(), self.unit
-        part = Part(
-            points,
-            alone(self.x),
-            alone(self.y),
-            torch.ones_like(self.mask),
-            [alone(numbers) for numbers in self.random],
-            self.units,
-            None if unit is None else unit[i].expand_as(unit),
-        )
-        try:
-            part.put(method, torch.ones_like, torch.empty_like(points))
-        except NotFiniteError:
-            return False  # is found again, with the others
-        except Exception:  # whatever an operation raises
-            return True
-        return False
+    return part.units.any_of(found)
 
 
 def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tensor:
@@ -461,14 +458,14 @@ def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tens
     stands_in = False
     while not stands_in or bool(part.mask.any()):
         try:
-            norms = part.put(method, weigh, target)
+            norms = method.weighted(part, weigh, target)
         except NotFiniteError as error:
             part = part.without(error.records)
         except Exception:  # whatever an operation raises
-            failing = part.failing(method)
-            if stands_in and not bool(failing.any()):
+            fails = failing(method, part)
+            if stands_in and not bool(fails.any()):
                 raise  # it is no record's fault
-            part = part.without(failing)
+            part = part.without(fails)
         else:
             if stands_in:
                 target[~part.mask.any(1)] = 0
@@ -504,7 +501,7 @@ def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, num
         turned = len(norms) % 2 == 1
         given = [part[:, order].flip(0) if turned else part[:, order] for part in (values, *random)]
         given = [part.flatten(1, 2) for part in given]
-        part = Part(own, given[0], targets, mask, given[1:], units, None)
+        part = Part(own, given[0], targets, mask, given[1:], units)
         measured = add_finite(method, part, torch.zeros_like, torch.empty_like(own))
         measured = measured.flip(0) if turned else measured
         norms.append(torch.empty_like(measured).index_copy_(1, order, measured))
@@ -516,7 +513,7 @@ def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, num
         given = [padded(part[some].flatten(1, 2), missing) for part in (values, *random)]
         labels, there = padded(targets[some], missing), padded(mask[some], missing)
         sums.append(torch.empty_like(own[some]))
-        part = Part(own[some], given[0], labels, there, given[1:], units, None)
+        part = Part(own[some], given[0], labels, there, given[1:], units)
         add_finite(method, part, torch.ones_like, sums[-1])
     return nodes == 1 or torch.equal(sums[0][0], sums[1][0])
 

@@ -9,7 +9,7 @@ Whatever is unusual (persons, another type or device) is left to `BookKeeping`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -22,11 +22,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping
-from gossamer.kernels.finite import all_finite, refuse_infinite
-from gossamer.kernels.norms import norm_of_squares, square_norm
-from gossamer.kernels.persons import RECORDS, Units
+from gossamer.kernels.persons import Part
 from gossamer.kernels.products import ANY_ORDER, combined_in_double, combined_rows, rows_with_rows
-from gossamer.kernels.rounding import fits
+from gossamer.kernels.rounding import all_finite, fits, norm_of_squares, refuse_infinite, square_norm
 from gossamer.kernels.threads import runs_compiled
 
 Floats = NDArray[np.float32]
@@ -107,7 +105,6 @@ class Dense:
         # Numbers of a record between the two passes: hidden values and output gradients.
         self._hidden = int(layers[:, 1].sum() + layers[:-1, 1].sum())
         self._bounded = False
-        self.lot = self.most = 0  # as of `BookKeeping`
 
     @classmethod
     def of(cls, other: BookKeeping, x: Tensor, y: Tensor) -> Dense | None:
@@ -122,42 +119,27 @@ class Dense:
         """Is what the last call put into `target` finite? Known without a look where the weighted norms bound it."""
         return self._bounded or all_finite(target)
 
-    def weighted(
-        self,
-        points: Tensor,
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        weigh: Callable[[Tensor], Tensor],
-        *,
-        target: Tensor,
-        add: bool,
-        units: Units = RECORDS,
-        random: Sequence[Tensor] = (),
-    ) -> Tensor:
+    def weighted(self, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
         """As of `BookKeeping`, of which only networks that draw nothing have a compiled form."""
         self._bounded = False
-        nodes, lot = mask.shape
-        usual = units.each == 1 and points.dtype == x.dtype == torch.float32 and y.dtype == torch.int64
+        points, x, y, (nodes, lot) = part.points, part.x, part.y, part.mask.shape
+        usual = part.units.each == 1 and points.dtype == x.dtype == torch.float32 and y.dtype == torch.int64
         # Nodes are done side by side, so a single large one is the library's, which spreads it over the cores.
         spreads = nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
         if not (usual and spreads and runs_compiled(points)):
-            self.other.lot, self.other.most = self.lot, self.most
-            return self.other.weighted(points, x, y, mask, weigh, target=target, add=add, units=units)
+            return self.other.weighted(part, weigh, target)
         records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
-        live, counts = _find(mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
+        live, counts = _find(part.mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
         lengths, hidden = np.empty((nodes, lot), f32), np.empty((nodes, lot * self._hidden), f32)
         weights = points.detach().contiguous().numpy()
         finite = _measure(weights, records, labels, live, counts, self.layers, hidden, lengths)
         norms = torch.from_numpy(lengths)
         if not finite:
             refuse_infinite(norms)
-        shares = weigh(norms).to(torch.float32).contiguous().numpy()
+        shares = part.weighs(weigh)(norms).to(torch.float32).contiguous().numpy()
         into = target if target.is_contiguous() else target.contiguous()
-        single = fits(9 + lot // 8, max(self.lot, lot))
-        largest = _add_up(
-            records, live, counts, self.layers, hidden, lengths, shares, into.numpy(), add, single
-        )
+        single = fits(9 + lot // 8, max(part.lot, lot))
+        largest = _add_up(records, live, counts, self.layers, hidden, lengths, shares, into.numpy(), single)
         if into is not target:
             target.copy_(into)
         self._bounded = largest < SURELY_FINITE
@@ -232,7 +214,7 @@ def _measure(
             if k > 0:
                 g = own[at : at + count * inputs].reshape(count, inputs)
                 rows = points[i, weight : weight + inputs * outputs].reshape(outputs, inputs)
-                combined_rows(np.ascontiguousarray(values.T), rows, g, False)
+                combined_rows(np.ascontiguousarray(values.T), rows, g)
                 for b in range(count):
                     for j in range(inputs):
                         g[b, j] = f32(0) if a[b, j] <= f32(0) else g[b, j]
@@ -309,10 +291,9 @@ def _add_up(
     norms: Floats,
     weights: Floats,
     target: Floats,
-    add: bool,
     single: bool,
 ) -> float:
-    """Put Σ_b w_b g_b of every node into `target`, or add it; the largest Σ_b w_b ‖g_b‖, or ∞ if a factor overflows."""
+    """Put Σ_b w_b g_b of every node into `target`; the largest Σ_b w_b ‖g_b‖, or ∞ if a factor overflows."""
     last, largest = layers.shape[0] - 1, 0.0
     for i in range(x.shape[0]):
         count = counts[i]
@@ -340,11 +321,11 @@ def _add_up(
                 a = own[values : values + count * inputs].reshape(count, inputs)
             into = target[i, weight : weight + inputs * outputs].reshape(outputs, inputs)
             if single:
-                combined_rows(g, a, into, add)
+                combined_rows(g, a, into)
             else:
-                combined_in_double(g, a, into, add)
+                combined_in_double(g, a, into)
             for j in range(outputs if bias >= 0 else 0):
-                summed = np.float64(target[i, bias + j]) if add else 0.0
+                summed = 0.0
                 for b in range(count):
                     summed += np.float64(g[b, j])
                 target[i, bias + j] = f32(summed)

@@ -23,17 +23,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels import direct
-from gossamer.kernels.norms import square_norms
-from gossamer.kernels.persons import RECORDS, Units
+from gossamer.kernels.persons import Units
 from gossamer.kernels.products import combined_in_double, combined_rows
-from gossamer.kernels.rounding import MOST_SHARE, fits, records_at_a_time, share
+from gossamer.kernels.rounding import MOST_SHARE, fits, records_at_a_time, share, square_norms
 from gossamer.kernels.threads import runs_compiled
 
 Parameters = dict[str, Tensor]
 """A layer's own parameters, stacked over nodes: {"weight": (m, *shape), "bias": (m, *shape)}."""
 
-Sum = Callable[[Tensor, Parameters, bool, int], None]
-"""(weights (m, n), where to put Σ_b w_b g_b, whether to add to what is there, records of the whole lot)."""
+Sum = Callable[[Tensor, Parameters, int], None]
+"""(weights (m, n), where to put Σ_b w_b g_b, records of the whole lot)."""
 
 MEMORY_PASSES = 20  # cost of writing and reading one float of a per-sample gradient, in multiply-adds
 SMALL_WINDOWS = 1 << 18  # bytes of one record's windows up to which a convolution is done as a matrix product
@@ -52,7 +51,7 @@ class Measured:
     """
 
     square_norms: Tensor
-    add_to: Sum
+    put: Sum
     least: Tensor | None = None
 
 
@@ -80,13 +79,7 @@ class Rule(ABC):
 
     @abstractmethod
     def measure(
-        self,
-        parameters: Parameters,
-        a: Tensor,
-        g: Tensor,
-        cache: Any,
-        units: Units = RECORDS,
-        most: float = 0,
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float
     ) -> Measured:
         """`units`: whose gradients are added before they are measured; `most`: B of `rounding`, if terms cancel."""
 
@@ -103,23 +96,14 @@ def rule_for(layer: nn.Module) -> Rule | None:
     return None if make is None else make(layer)
 
 
-def put(target: Tensor, value: Tensor, add: bool) -> None:
-    if add:
-        target += value
-    else:
-        target.copy_(value)
-
-
-def gram_sum(
-    outputs: Tensor, inputs: Tensor, lengths: int, terms: int | None = None
-) -> tuple[Tensor, Tensor]:
+def gram_sum(outputs: Tensor, inputs: Tensor, lengths: int) -> tuple[Tensor, Tensor]:
     """Σ_st G_st A_st over the last two axes, the squared norm of Σ_t g_t a_tᵀ, and S = Σ_t ‖g_t‖ ‖a_t‖; never less.
 
-    `lengths` is what G and A were added up over, together; `terms` is T, if not all that are here. Let u be the unit
-    roundoff, γ_n = n u / (1 − n u) and S = Σ_t ‖g_t‖ ‖a_t‖. Each G_st is off by at most γ ‖g_s‖ ‖g_t‖, each A_st
-    likewise, and a row of T of their products by γ_T of their sizes (rows are added in double precision), so that the
-    sum is off by at most γ_(lengths + T + 4) S². Where the terms cancel, that is more than the sum itself, and left
-    alone it would be a record that is not clipped. It is added, twice, which pays for the rounding of the sizes.
+    `lengths` is what G and A were added up over, together. Let u be the unit roundoff, γ_n = n u / (1 − n u) and S =
+    Σ_t ‖g_t‖ ‖a_t‖. Each G_st is off by at most γ ‖g_s‖ ‖g_t‖, each A_st likewise, and a row of T of their products by
+    γ_T of their sizes (rows are added in double precision), so that the sum is off by at most γ_(lengths + T + 4) S².
+    Where the terms cancel, that is more than the sum itself, and left alone it would be a record that is not clipped.
+    It is added, twice, which pays for the rounding of the sizes.
 
     What underflows in G_st, at most e = lengths · tiny, is not small once it meets an A_st of 10³⁶: it hides up to
     e Σ_st |A_st| ≤ e (Σ_t ‖a_t‖)², and likewise in A_st. Both are added, twice; where both underflow, e² is nothing.
@@ -127,7 +111,7 @@ def gram_sum(
     Cancelling terms also make a record's part in the *weighted* sum inexact: w g_t is rounded. With c S² added here,
     w ≤ C / √(‖Σ‖² + c S²), so that by Cauchy and Schwarz it stays within C √(1 + u² / c).
     """
-    positions, info = terms or outputs.shape[-1], torch.finfo(outputs.dtype)
+    positions, info = outputs.shape[-1], torch.finfo(outputs.dtype)
     grams = outputs, inputs
     of_outputs, of_inputs = (gram.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt() for gram in grams)
     sizes = of_outputs * of_inputs
@@ -169,16 +153,8 @@ def weighted_rows(weights: Tensor, rows: Tensor, lot: int) -> Tensor:
     total = rows.new_empty(nodes, 1, rows.shape[2])
     shares, vectors, out = (part.detach().contiguous().numpy() for part in (weights, rows, total))
     for i in range(nodes):
-        add_up(shares[i][:, None], vectors[i], out[i], False)
+        add_up(shares[i][:, None], vectors[i], out[i])
     return total.squeeze(1)
-
-
-def add_product(target: Tensor, left: Tensor, right: Tensor, add: bool, *, single: bool) -> None:
-    """Put leftᵀ right (m, O, I), or add it, in single or in double precision."""
-    if single:
-        torch.baddbmm(target, left.mT, right, beta=int(add), out=target)
-    else:
-        put(target, torch.bmm(left.mT.double(), right.double()).to(target.dtype), add)
 
 
 def by_node(tensor: Tensor, nodes: int) -> Tensor:
@@ -203,12 +179,12 @@ def written_out(
     """
     first, *others = (square_norms(rows) for rows in gradients.values())
 
-    def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
+    def put(weights: Tensor, target: Parameters, lot: int) -> None:
         for name, rows in gradients.items():
             arranged = layout if name == "weight" else Tensor.view_as
-            put(target[name], arranged(weighted_rows(weights, rows, lot), target[name]), add)
+            target[name].copy_(arranged(weighted_rows(weights, rows, lot), target[name]))
 
-    return Measured(sum(others, first), add_to)
+    return Measured(sum(others, first), put)
 
 
 class LinearRule(Rule):
@@ -227,13 +203,7 @@ class LinearRule(Rule):
         return gradient
 
     def measure(
-        self,
-        parameters: Parameters,
-        a: Tensor,
-        g: Tensor,
-        cache: None,
-        units: Units = RECORDS,
-        most: float = 0,
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, units: Units, most: float
     ) -> Measured:
         count, has_bias = len(a) // units.each, "bias" in parameters
         a, g = a.reshape(count, -1, a.shape[-1]), g.reshape(count, -1, g.shape[-1])
@@ -242,28 +212,27 @@ class LinearRule(Rule):
         if positions == 1:
             square = square_norms(g) * (square_norms(a) + int(has_bias))
         elif gram_is_cheaper(positions, rows, columns):
-            square, sizes = self._gram(a, g, has_bias)
+            inputs = torch.bmm(a, a.mT).add_(int(has_bias))
+            square, sizes = gram_sum(torch.bmm(g, g.mT), inputs, g.shape[2] + a.shape[2] + 1)
             if share(terms, most) <= MOST_SHARE:
                 least = (share(terms, most) * sizes).square_()
         else:
             biases = {"bias": g.sum(1)} if has_bias else {}
             return written_out({"weight": torch.bmm(g.mT, a), **biases})
 
-        def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
+        def put(weights: Tensor, target: Parameters, lot: int) -> None:
             nodes = len(weights)
             weighted = (g * weights.reshape(-1, 1, 1)).reshape(nodes, -1, rows)
             inputs = a.reshape(nodes, -1, columns)
             single = fits(terms, lot) if positions == 1 else least is not None and lot <= most
-            add_product(target["weight"], weighted, inputs, add, single=single)
+            if single:
+                torch.baddbmm(target["weight"], weighted.mT, inputs, beta=0, out=target["weight"])
+            else:
+                target["weight"].copy_(torch.bmm(weighted.mT.double(), inputs.double()))
             if has_bias:
-                put(target["bias"], weighted.sum(1, dtype=torch.float64).to(weighted), add)
+                target["bias"].copy_(weighted.sum(1, dtype=torch.float64))
 
-        return Measured(square, add_to, least)
-
-    @staticmethod
-    def _gram(a: Tensor, g: Tensor, has_bias: bool) -> tuple[Tensor, Tensor]:
-        inputs = torch.bmm(a, a.mT).add_(int(has_bias))
-        return gram_sum(torch.bmm(g, g.mT), inputs, g.shape[2] + a.shape[2] + 1)
+        return Measured(square, put, least)
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         positions = out.numel() // max(1, len(a) * out.shape[-1])
@@ -339,17 +308,17 @@ class ConvolutionRule(Rule):
     def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any) -> Tensor:
         if self._direct(a):
             return direct.input_gradient(g, cache, self._kernel(parameters["weight"]), a, self.padding)
-        gradients = self._backward(parameters, a, g, of=0)
+        weight = self._kernel(parameters["weight"])
+        settings = self.stride, self.padding, self.dilation, False, [0, 0], self.groups, [True, False, False]
+        backward = torch.ops.aten.convolution_backward
+        gradients = [
+            backward(own, inputs, w, None, *settings)[0]
+            for own, inputs, w in zip(by_node(g, len(weight)), by_node(a, len(weight)), weight, strict=True)
+        ]
         return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
     def measure(
-        self,
-        parameters: Parameters,
-        a: Tensor,
-        g: Tensor,
-        cache: Any,
-        units: Units = RECORDS,
-        most: float = 0,
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float
     ) -> Measured:
         biases = {"bias": units.sums(g.sum((2, 3)))} if "bias" in parameters else {}
         if self._direct(a):
@@ -370,15 +339,15 @@ class ConvolutionRule(Rule):
                 square += square_norms(summed)
             step = min(records_at_a_time(positions, most), len(a) // len(parameters["weight"]))
 
-            def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
+            def put(weights: Tensor, target: Parameters, lot: int) -> None:
                 own = units.records_of(weights)
                 total = self._add_up(own, a, g, cache, step if lot <= most else 0)
-                put(target["weight"], self._weight_layout(total, target["weight"]), add)
+                target["weight"].copy_(self._weight_layout(total, target["weight"]))
                 for name, summed in biases.items():
-                    put(target[name], weighted_rows(weights, summed, lot), add)
+                    target[name].copy_(weighted_rows(weights, summed, lot))
 
             least = sizes.mul_(share(step * positions, most) ** 2) if step else None
-            return Measured(square, add_to, least)
+            return Measured(square, put, least)
         gradients = a.new_empty(count, self.groups, rows, columns)
         for some, records, windows in pieces:
             torch.matmul(units.joined(grouped[records]).mT, windows, out=gradients[some])
@@ -463,16 +432,6 @@ class ConvolutionRule(Rule):
             return by_tap.reshape(records, self.groups, columns, height * width).mT
         return view.reshape(records, self.groups, height * width, columns)
 
-    def _backward(self, parameters: Parameters, a: Tensor, g: Tensor, *, of: int) -> list[Tensor]:
-        """The library's gradient of each node's inputs (0) or weight (1)."""
-        weight = self._kernel(parameters["weight"])
-        settings = self.stride, self.padding, self.dilation, False, [0, 0], self.groups
-        backward = torch.ops.aten.convolution_backward
-        return [
-            backward(own, inputs, w, None, *settings, [of == 0, of == 1, False])[of]
-            for own, inputs, w in zip(by_node(g, len(weight)), by_node(a, len(weight)), weight, strict=True)
-        ]
-
 
 class EmbeddingRule(Rule):
     """Rows of a table; a row that one record reads several times gets the sum of its output gradients.
@@ -495,13 +454,7 @@ class EmbeddingRule(Rule):
         raise AssertionError("indices have no gradient")
 
     def measure(
-        self,
-        parameters: Parameters,
-        a: Tensor,
-        g: Tensor,
-        cache: Tensor,
-        units: Units = RECORDS,
-        most: float = 0,
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Tensor, units: Units, most: float
     ) -> Measured:
         count = len(a) // units.each
         g, read = g.reshape(count, -1, g.shape[-1]), a.reshape(count, -1)
@@ -515,13 +468,13 @@ class EmbeddingRule(Rule):
             square = self._row_by_row(g, cache.view_as(read))
         square = square.masked_fill_(outside, torch.nan)
 
-        def add_to(weights: Tensor, target: Parameters, add: bool, lot: int) -> None:
+        def put(weights: Tensor, target: Parameters, lot: int) -> None:
             weighted = (g * weights.reshape(-1, 1, 1)).flatten(0, 1).double()
             total = torch.zeros(target["weight"].shape, dtype=torch.float64, device=g.device)
             total.view(-1, g.shape[-1]).index_add_(0, cache, weighted)
-            put(target["weight"], total.to(g), add)
+            target["weight"].copy_(total)
 
-        return Measured(square, add_to)
+        return Measured(square, put)
 
     @staticmethod
     def _row_by_row(g: Tensor, places: Tensor) -> Tensor:
@@ -574,13 +527,7 @@ class AffineRule(Rule):
         return (by_node(g, nodes) * parameters["weight"].view(nodes, 1, *self._features(a))).flatten(0, 1)
 
     def measure(
-        self,
-        parameters: Parameters,
-        a: Tensor,
-        g: Tensor,
-        cache: None,
-        units: Units = RECORDS,
-        most: float = 0,
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, units: Units, most: float
     ) -> Measured:
         values = {"weight": a * g} | ({"bias": g} if "bias" in parameters else {})
         size = len(a), *self._features(a)

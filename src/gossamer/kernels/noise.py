@@ -23,7 +23,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numba as nb
 import numpy as np
@@ -91,35 +91,28 @@ class Stream:
         steps: Indices,
         out: NDArray[np.float32] | Tensor,
         scales: Scales | Tensor,
-        *,
-        accumulate: bool = False,
-        offset: int = 0,
     ) -> None:
-        """Write N(0, scale²) in float32 into every row of `out` (m, d), or add it: samples from `offset` on.
+        """Add N(0, scale²) in float32 to every row of `out` (m, d).
 
         Row i is node nodes[i] at steps[i] with scales[i]. For noise about which nothing is proven.
         """
-        if not isinstance(out, np.ndarray):
-            scales = _in_double(scales)
-            with _as_array(out) as target:
-                self.normal_rows(purpose, nodes, steps, target, scales, accumulate=accumulate, offset=offset)
-            return
-        if out.dtype != f32:
-            raise ValueError(f"noise needs a float32 array (m, d), not {out.dtype}")
         high, scale = self._ranges(purpose, nodes, steps, len(out)), _row_scales(scales, len(out))
-        _check_blocks(offset, -(-(offset + out.shape[1]) // PER_BLOCK))
+        _check_blocks(0, -(-out.shape[1] // PER_BLOCK))
+        with _as_array(out) as array:
+            if array.dtype != f32:
+                raise ValueError(f"noise needs a float32 array (m, d), not {array.dtype}")
 
-        def fill(rows: slice, columns: slice) -> None:
-            part, own, first = out[rows, columns], scale[rows].astype(f32), offset + columns.start
-            flagged = [np.zeros((2, 0), np.int64)]
-            for some, at, samples in self._samples(high[rows], part.shape[1], first):
-                _write_scaled(samples, part[some, at], own[some], accumulate)
-                flagged.append(_places(np.flatnonzero(np.isnan(samples)), some, at))
-            row, column = np.concatenate(flagged, axis=1)
-            z = self._precise(high[rows][row], column + first)[0]
-            part[row, column] = np.where(accumulate, part[row, column], 0) + own[row] * z.astype(f32)
+            def fill(rows: slice, columns: slice) -> None:
+                part, own = array[rows, columns], scale[rows].astype(f32)
+                flagged = [np.zeros((2, 0), np.int64)]
+                for some, at, samples in self._samples(high[rows], part.shape[1], columns.start):
+                    _add_scaled(samples, part[some, at], own[some])
+                    flagged.append(_places(np.flatnonzero(np.isnan(samples)), some, at))
+                row, column = np.concatenate(flagged, axis=1)
+                z = self._precise(high[rows][row], column + columns.start)[0]
+                part[row, column] += own[row] * z.astype(f32)
 
-        _over_cores(fill, *out.shape)
+            _over_cores(fill, *array.shape)
 
     def whole_rows(
         self,
@@ -138,37 +131,30 @@ class Stream:
         z are standard normals, row i those of node nodes[i] at steps[i], and Δ is units[i]: the noise has deviation
         ratio·Δ. `ready` are the z as `standard` gave them; with `count` the integers are written, without Δ.
         """
-        if not isinstance(sums, np.ndarray):
-            with _as_array(sums) as target:
-                self.whole_rows(
-                    purpose, nodes, steps, target, _in_double(units), ratio, ready=ready, count=count
-                )
-            return
         high, unit = self._ranges(purpose, nodes, steps, len(sums)), _row_scales(units, len(sums))
         if not (unit > 0).all() or not 0 < ratio < MOST_RATIO:
             raise ValueError(f"whole-number noise needs positive units and a ratio below {MOST_RATIO:g}")
         _check_blocks(0, -(-sums.shape[1] // PER_BLOCK))
+        with _as_array(sums) as array:
 
-        def fill(rows: slice, columns: slice) -> None:
-            part, own = sums[rows, columns], unit[rows]
-            factors = np.ones_like(own) if count else own
-            drawn = None if ready is None else np.asarray(ready)[rows, columns]
-            flagged = [np.zeros((2, 0), np.int64)]
-            for some, at, samples in self._samples(high[rows], part.shape[1], columns.start, drawn):
-                unsure = _kept.unsure
-                left = _write_whole(
-                    samples, part[some, at], own[some], factors[some], ratio, _kept.gaps, unsure
-                )
-                flagged.append(_places(unsure[:left], some, at))
-            row, column = np.concatenate(flagged, axis=1)
-            if not len(row):
-                return
-            whole = self._whole(
-                part[row, column].astype(f64), own[row], ratio, high[rows][row], column + columns.start
-            )
-            part[row, column] = whole * factors[row]
+            def fill(rows: slice, columns: slice) -> None:
+                part, own = array[rows, columns], unit[rows]
+                factors = np.ones_like(own) if count else own
+                drawn = None if ready is None else np.asarray(ready)[rows, columns]
+                gaps, unsure, flagged = _kept.gaps, _kept.unsure, [np.zeros((2, 0), np.int64)]
+                for some, at, samples in self._samples(high[rows], part.shape[1], columns.start, drawn):
+                    left = _write_whole(
+                        samples, part[some, at], own[some], factors[some], ratio, gaps, unsure
+                    )
+                    flagged.append(_places(unsure[:left], some, at))
+                row, column = np.concatenate(flagged, axis=1)
+                if len(row):
+                    sums, places = part[row, column].astype(f64), column + columns.start
+                    part[row, column] = (
+                        self._whole(sums, own[row], ratio, high[rows][row], places) * factors[row]
+                    )
 
-        _over_cores(fill, *sums.shape)
+            _over_cores(fill, *array.shape)
 
     def standard(self, purpose: int, nodes: Indices, steps: Indices, width: int) -> NDArray[np.float32]:
         """Return (m, width) standard normals to hand to `whole_rows` later; NaN where it will need more bits."""
@@ -374,21 +360,20 @@ _kept = _Buffers()
 
 
 def _row_scales(scales: Scales | Tensor, rows: int) -> NDArray[np.float64]:
+    if hasattr(scales, "detach"):
+        scales = scales.detach().double().cpu().numpy()
     scale = np.broadcast_to(np.asarray(scales, dtype=f64), (rows,))
     if not (np.isfinite(scale).all() and (scale >= 0).all()):
         raise ValueError("noise scales must be finite and not negative")
     return scale
 
 
-def _in_double(scales: Scales | Tensor) -> Scales:
-    if hasattr(scales, "detach"):
-        return scales.detach().double().cpu().numpy()
-    return scales
-
-
 @contextmanager
-def _as_array(rows: Tensor) -> Iterator[NDArray[np.float32]]:
+def _as_array(rows: NDArray[Any] | Tensor) -> Iterator[NDArray[Any]]:
     """Give the rows of a tensor as an array; of another device or precision a copy, which is written back."""
+    if isinstance(rows, np.ndarray):
+        yield rows
+        return
     import torch
 
     own = rows.detach()
@@ -512,16 +497,13 @@ def _box_muller(words: NDArray[np.uint32], out: NDArray[np.float32]) -> None:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
-def _write_scaled(
-    samples: NDArray[np.float32], out: NDArray[np.float32], scales: NDArray[np.float32], accumulate: bool
-) -> None:
+def _add_scaled(samples: NDArray[np.float32], out: NDArray[np.float32], scales: NDArray[np.float32]) -> None:
+    """Add scale·sample to every row, but for samples that are not a number: these come later."""
     for row in range(out.shape[0]):
         target, source, scale = out[row], samples[row], scales[row]
         for k in range(target.shape[0]):
-            new = scale * source[k]
-            if accumulate:
-                new += target[k]
-            target[k] = target[k] if np.isnan(new) and accumulate else new
+            new = scale * source[k] + target[k]
+            target[k] = target[k] if np.isnan(new) else new
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")

@@ -155,19 +155,15 @@ def along(place: int, name: str = "dim", default: Any = None) -> Allowed:
     return allowed
 
 
-def joined(call: Call) -> bool:
-    """Several tensors of records side by side, along another axis."""
-    parts, axis = call.args[0], call.argument(1, "dim", 0)
-    if not isinstance(parts, tuple | list) or not all(isinstance(part, Records) for part in parts):
-        return False
-    return isinstance(axis, int) and axis % parts[0].ndim != 0
+def joined(more: int) -> Allowed:
+    """Several tensors of records side by side, along another axis; of what has so many axes more than they."""
 
+    def allowed(call: Call) -> bool:
+        parts, axis = call.args[0], call.argument(1, "dim", 0)
+        whole = isinstance(parts, tuple | list) and all(isinstance(part, Records) for part in parts)
+        return whole and isinstance(axis, int) and axis % (parts[0].ndim + more) != 0
 
-def stacked(call: Call) -> bool:
-    axis = call.argument(1, "dim", 0)
-    parts = call.args[0]
-    whole = isinstance(parts, tuple | list) and all(isinstance(part, Records) for part in parts)
-    return whole and isinstance(axis, int) and axis % (parts[0].ndim + 1) != 0
+    return allowed
 
 
 def indexed(call: Call) -> bool:
@@ -274,8 +270,8 @@ FUNCTIONS: dict[Any, Allowed] = {
     torch.norm: along(2),
     torch.linalg.vector_norm: along(2),
     torch.reshape: reshaped,
-    torch.cat: joined,
-    torch.stack: stacked,
+    torch.cat: joined(0),
+    torch.stack: joined(1),
     operator.matmul: multiplied,
     operator.getitem: indexed,
     F.normalize: along(2, default=1),

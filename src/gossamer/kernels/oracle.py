@@ -22,11 +22,10 @@ from torch.func import functional_call, functionalize, grad, vmap
 
 from gossamer.errors import UserError
 from gossamer.kernels.apart import copied
-from gossamer.kernels.finite import all_finite, refuse_infinite
 from gossamer.kernels.layers import weighted_rows
-from gossamer.kernels.norms import norms_of
-from gossamer.kernels.persons import RECORDS, Units
+from gossamer.kernels.persons import Part
 from gossamer.kernels.random_layers import DRAWN, bytes_of, global_generators, is_random, with_random_inputs
+from gossamer.kernels.rounding import all_finite, norms_of, refuse_infinite
 from gossamer.kernels.stack import ParameterStack
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -41,7 +40,6 @@ class Vmap:
         self.stack = ParameterStack(module)
         self.bytes_per_person = 4 * self.stack.dim
         self.bytes_per_node = 0
-        self.lot = self.most = 0  # as of `BookKeeping`
         torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
         graph = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         self._of_one, self.random = with_random_inputs(graph, DRAWN)
@@ -62,31 +60,16 @@ class Vmap:
         """Is what the last call put into `target` finite?"""
         return all_finite(target)
 
-    def weighted(
-        self,
-        points: Tensor,
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        weigh: Callable[[Tensor], Tensor],
-        *,
-        target: Tensor,
-        add: bool,
-        units: Units = RECORDS,
-        random: Sequence[Tensor] = (),
-    ) -> Tensor:
-        """Put the sums of a slice, or add them, into `target` (m, d); return the norms (m, B), none too small.
-
-        Of persons those of theirs, (m, n). `random` are the numbers (m, B, *shape) that `self.random` asks for.
-        """
-        gradients, there = self.gradients(points, x, y, random).flatten(0, 1), units.any_of(mask)
+    def weighted(self, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
+        """Put the sums of a part into `target` (m, d); return the norms (m, B), of persons (m, n), none too small."""
+        units, there = part.units, part.units.any_of(part.mask)
+        gradients = self.gradients(part.points, part.x, part.y, part.random).flatten(0, 1)
         if units.each > 1:
-            gradients = units.sums(gradients.masked_fill_(~mask.view(-1, 1), 0))
+            gradients = units.sums(gradients.masked_fill_(~part.mask.view(-1, 1), 0))
         norms = torch.where(there, norms_of(gradients).view(there.shape), 0.0)
         refuse_infinite(norms)
-        norms, weights = units.weighed(norms, there, weigh)
-        total = weighted_rows(weights, gradients, max(self.lot, there.shape[1]))
-        _ = target.add_(total) if add else target.copy_(total)
+        norms, weights = units.weighed(norms, there, part.weighs(weigh))
+        target.copy_(weighted_rows(weights, gradients, max(part.lot, there.shape[1])))
         return norms
 
 

@@ -9,8 +9,8 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -59,6 +59,72 @@ class Units:
 
 
 RECORDS = Units()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some records of some nodes, as one call of a method takes them.
+
+    points  (m, d), x (m, B, …), y (m, B, …), mask bool (m, B)
+    random  the numbers (m, B, *shape) that the method's `random` asks for
+    units   whether records are clipped by themselves or by person
+    unit    (m,) what each node's norms are measured in before they are weighed, if in anything
+    lot     records, or persons, of the whole lot, where it is done in parts
+    most    what is public of that
+    """
+
+    points: Tensor
+    x: Tensor
+    y: Tensor
+    mask: Tensor
+    random: Sequence[Tensor] = ()
+    units: Units = RECORDS
+    unit: Tensor | None = None
+    lot: int = 0
+    most: int = 0
+
+    def weighs(self, weigh: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """`weigh` for norms in the nodes' own units."""
+        unit = self.unit
+        return weigh if unit is None else lambda norms: weigh(norms / unit[:, None])
+
+    def with_stand_ins(self) -> Part:
+        """A usable record in every place that has none: the node's own, or another node's with that node's model."""
+        usable, own = self.mask.any(1), torch.arange(len(self.mask), device=self.mask.device)
+        node = torch.where(usable, own, usable.to(torch.int8).argmax())
+        place = self.mask.to(torch.int8).argmax(1)[node]
+
+        def filled(values: Tensor) -> Tensor:
+            there = self.mask.view(*self.mask.shape, *[1] * (values.ndim - 2))
+            return torch.where(there, values, values[node, place].unsqueeze(1))
+
+        random = [filled(numbers) for numbers in self.random]  # a record may be usable with its own alone
+        return replace(self, points=self.points[node], x=filled(self.x), y=filled(self.y), random=random)
+
+    def without(self, units: Tensor) -> Part:
+        """Mask these records (m, B), or all records of these persons (m, n)."""
+        return replace(self, mask=self.mask & ~self.units.records_of(units))
+
+    def only(self, i: int, records: Tensor) -> Part:
+        """These records of node i, in a call of the same shape with nothing else in it.
+
+        Whether a matrix is singular, or a place just outside of a table, may be a matter of the last bit, and so of the
+        instructions.
+        """
+        place = records.new_full(self.mask.shape[1:], int(records[0])).index_copy_(0, records, records)
+
+        def alone(values: Tensor) -> Tensor:
+            return values[i, place].expand_as(values).contiguous()
+
+        return replace(
+            self,
+            points=self.points[i].expand_as(self.points).contiguous(),
+            x=alone(self.x),
+            y=alone(self.y),
+            mask=torch.ones_like(self.mask),
+            random=[alone(numbers) for numbers in self.random],
+            unit=None if self.unit is None else self.unit[i].expand_as(self.unit),
+        )
 
 
 @dataclass(frozen=True)

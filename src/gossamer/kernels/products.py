@@ -1,8 +1,8 @@
 """Compiled products of small matrices, row after row: what a library's calls cost more than, and not slower when large.
 
 A product of rows with rows keeps sixteen sums in registers and reads each number once for four of them; a combination
-of rows adds eight of them at a time to where they go. Sums may be taken in any order: `norms` and `rounding` pay for
-any. What a product makes of a row does not depend on the other rows, nor on how many there are.
+of rows adds eight of them at a time to where they go. Sums may be taken in any order: `rounding` pays for any. What a
+product makes of a row does not depend on the other rows, nor on how many there are.
 """
 
 from __future__ import annotations
@@ -110,17 +110,17 @@ def added_up(weights: Doubles, rows: Doubles, out: Doubles) -> None:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
-def combined_rows(shares: Matrix, rows: Matrix, out: Matrix, add: bool) -> None:
-    """out[p] = Σ_q shares[q, p] · rows[q], or that added to what is there."""
+def combined_rows(shares: Matrix, rows: Matrix, out: Matrix) -> None:
+    """out[p] = Σ_q shares[q, p] · rows[q]."""
     step, last = max(1, CACHED_FLOATS // max(1, rows.shape[1])), rows.shape[0] - 1
     eight = np.zeros(8, f32)
     for low in range(0, out.shape[0], step):
         high, q = min(low + step, out.shape[0]), 0
-        for p in range(low, high if last < 0 and not add else low):
+        for p in range(low, high if last < 0 else low):
             for k in range(out.shape[1]):
                 out[p, k] = f32(0)
         while q <= last:
-            more = add or q > 0
+            more = q > 0
             if last - q < 2:
                 for p in range(low, high):
                     _one(shares[q, p], rows[q], out[p], more)
@@ -138,7 +138,7 @@ def combined_rows(shares: Matrix, rows: Matrix, out: Matrix, add: bool) -> None:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=ANY_ORDER, error_model="numpy")
-def combined_in_double(shares: Matrix, rows: Matrix, out: Matrix, add: bool) -> None:
+def combined_in_double(shares: Matrix, rows: Matrix, out: Matrix) -> None:
     """`combined_rows`, added up in double precision and rounded once."""
     step = max(1, CACHED_FLOATS // max(1, rows.shape[1]))
     for low in range(0, out.shape[0], step):
@@ -152,7 +152,7 @@ def combined_in_double(shares: Matrix, rows: Matrix, out: Matrix, add: bool) -> 
                     into[k] += share * np.float64(row[k])
         for p in range(low, high):
             for k in range(out.shape[1]):
-                out[p, k] = f32(total[p - low, k] + (np.float64(out[p, k]) if add else 0.0))
+                out[p, k] = f32(total[p - low, k])
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=AS_WRITTEN, error_model="numpy")

@@ -148,8 +148,13 @@ def _bernoulli(u: Tensor, x: Tensor, p: Any = None, **_: Any) -> Tensor:
     return (u < (x if p is None else p)).to(x.dtype)
 
 
-def _rand(u: Tensor, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Tensor:
-    return u.to(dtype or torch.get_default_dtype())
+def _type_of(given: Sequence[Any]) -> torch.dtype:
+    """Of the first tensor that the operation was given, if any."""
+    return next((one.dtype for one in given if isinstance(one, Tensor)), torch.get_default_dtype())
+
+
+def _rand(u: Tensor, *given: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    return u.to(dtype or _type_of(given))
 
 
 def _standard(u: Tensor) -> Tensor:
@@ -158,16 +163,8 @@ def _standard(u: Tensor) -> Tensor:
     return found
 
 
-def _randn(u: Tensor, *_: Any, dtype: torch.dtype | None = None, **__: Any) -> Tensor:
-    return _standard(u).to(dtype or torch.get_default_dtype())
-
-
-def _rand_like(u: Tensor, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    return u.to(dtype or x.dtype)
-
-
-def _randn_like(u: Tensor, x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    return _standard(u).to(dtype or x.dtype)
+def _randn(u: Tensor, *given: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    return _standard(u).to(dtype or _type_of(given))
 
 
 def _uniform(u: Tensor, x: Tensor, low: float = 0.0, high: float = 1.0, **_: Any) -> Tensor:
@@ -179,9 +176,8 @@ def _normal(u: Tensor, x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any)
 
 
 def _normal_around(u: Tensor, mean: Any, std: Any = 1.0, *_: Any, **__: Any) -> Tensor:
-    kind = next((one.dtype for one in (mean, std) if isinstance(one, Tensor)), torch.get_default_dtype())
     found: Tensor = mean + std * _standard(u)
-    return found.to(kind)
+    return found.to(_type_of((mean, std)))
 
 
 def _randint(
@@ -215,19 +211,14 @@ DRAWN: dict[Any, Callable[..., Any]] = {
     aten.bernoulli.p: _bernoulli,
     aten.rand.default: _rand,
     aten.randn.default: _randn,
-    aten.rand_like.default: _rand_like,
-    aten.randn_like.default: _randn_like,
+    aten.rand_like.default: _rand,
+    aten.randn_like.default: _randn,
     aten.uniform.default: _uniform,
     aten.normal_functional.default: _normal,
-    **dict.fromkeys(
-        (
-            aten.normal.float_float,
-            aten.normal.Tensor_float,
-            aten.normal.float_Tensor,
-            aten.normal.Tensor_Tensor,
-        ),
-        _normal_around,
-    ),
+    aten.normal.float_float: _normal_around,
+    aten.normal.Tensor_float: _normal_around,
+    aten.normal.float_Tensor: _normal_around,
+    aten.normal.Tensor_Tensor: _normal_around,
     aten.exponential.default: _exponential,
     aten.randint.default: _randint,
     aten.randint.low: _randint_from,

@@ -1,5 +1,7 @@
-"""How far rounding may carry a clipped sum away from the sum in real numbers, and what keeps it from going further.
+"""Floating-point numbers in clipped sums: how far rounding may carry them, norms, and what is not finite.
 
+The clip
+--------
 A release pays for sensitivity C (1 + EXCESS), C the clip. That covers the floats that are added up, by two facts.
 
 **What a record adds does not depend on the other records.** Lots are computed in calls of one shape, `room` for a
@@ -19,11 +21,39 @@ clip and at most 2 B γ_n max w_b S_b, which shall not be more than EXCESS C.
 Layers of both kinds together must stay within EXCESS: see `beside`. Where float32 would not do, fewer terms are added
 up at a time (`records_at_a_time`), or all in double precision, as always for lots of more than B. What was added up
 in parts is added in double precision; for the last roundings to float32, and that of w_b v_b, γ has four terms more.
+
+Norms
+-----
+A record whose norm is read too small is not clipped, so rounding never makes one too small. Let u be the unit roundoff.
+Adding n products in *any* order keeps a relative part of at least (1 − u)^(n+1) of a sum of squares, and the root and
+the square after it take two more factors; what underflows loses at most the smallest normal number a term, also where
+the processor flushes to zero. So for a computed square norm s of a vector of length n
+
+    ‖v‖² ≤ s · (1 + 2 (n + 8) u) + 2 n · tiny        as long as (n + 8) u ≤ ¼,
+
+the factor 2 paying for the rounding of this very line. The error grows with the length, and a library's loop may add in
+one long row: of 4 million float32 numbers it read 0.8% too little. Long vectors are therefore cut into blocks whose
+square norms are added in double precision, where n u stays below 10⁻⁹: a relative part of 1.3 · 10⁻⁴ at most is added.
+
+What is not finite
+------------------
+A record whose gradient has no finite norm cannot be clipped, so it is left out of the sum. Inputs of 1e20 overflow
+float32's squares, and one NaN would make the whole sum NaN: no noise hides that. Leaving the record out bounds what it
+does to the sum, by 0.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+
+import numba as nb
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.errors import UserError
 
 EXCESS = 0.0025
 MOST_SHARE = 0.4  # a ResNet-18's gradients: √Σ S_b² over its layers is 1.3 norms, 2.5 at its first weights
@@ -82,3 +112,98 @@ def excess(lot: float) -> float:
     A lot of thousands is not a quarter longer than `room` says, but with a probability below e⁻¹⁰⁰.
     """
     return max(EXCESS, 4 * _U * 1.25 * room(lot, varies=True))
+
+
+BLOCK = 1024
+EPS, TINY = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)
+
+
+def square_norms(vectors: Tensor) -> Tensor:
+    """Upper bounds (N,) on the squared norms of vectors (N, …), a few 10⁻⁵ above them at most."""
+    rows = vectors.flatten(1)
+    length = rows.shape[1]
+    info = torch.finfo(rows.dtype)
+    if length <= BLOCK:
+        square = torch.linalg.vector_norm(rows, dim=1).square_()
+    else:
+        whole = length - length % BLOCK
+        blocks = torch.linalg.vector_norm(rows[:, :whole].view(len(rows), -1, BLOCK), dim=2)
+        rest = torch.linalg.vector_norm(rows[:, whole:], dim=1, keepdim=True)
+        square = torch.cat([blocks, rest], dim=1).double().square_().sum(1).to(rows.dtype)
+    bound: Tensor = square.mul_(1 + (min(length, BLOCK) + 8) * info.eps).add_(2 * length * info.tiny)
+    return bound
+
+
+def norms_of(vectors: Tensor) -> Tensor:
+    """Upper bounds (N,) on the norms of vectors (N, …)."""
+    return root(square_norms(vectors))
+
+
+def root(squares: Tensor, terms: int = 1) -> Tensor:
+    """√s, where s was added up from so many parts: never below the root of their exact sum."""
+    return squares.sqrt().mul_(1 + (terms + 4) * torch.finfo(squares.dtype).eps)
+
+
+@nb.njit(
+    nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy"
+)
+def square_norm(vector: NDArray[np.float32]) -> float:
+    """`square_norms` of one vector, for compiled loops: blocks added in double precision, and the same is added."""
+    length, square = vector.shape[0], 0.0
+    for low in range(0, length, BLOCK):
+        block, part = vector[low : low + BLOCK], np.float32(0)
+        for k in range(block.shape[0]):
+            part += block[k] * block[k]
+        square += np.float64(part)
+    bound: float = square * (1 + (min(length, BLOCK) + 8) * EPS) + 2 * length * TINY
+    return bound
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+def norm_of_squares(square: float, terms: int) -> np.float32:
+    """`root` of one number, for compiled loops."""
+    return np.float32(np.sqrt(square) * (1 + (terms + 4) * EPS))
+
+
+class NotFiniteError(Exception):
+    """Some records have no finite gradient norm; `records` (m, B) says which. Nothing was written yet."""
+
+    def __init__(self, records: Tensor) -> None:
+        self.records = records
+
+
+def refuse_infinite(norms: Tensor) -> None:
+    if norms.device.type == "meta":  # shapes only, nothing to look at
+        return
+    finite = torch.isfinite(norms)
+    if not bool(finite.all()):
+        raise NotFiniteError(~finite)
+
+
+def outputs_or_nan(
+    compute: Callable[[Tensor], Tensor], x: Tensor, shape: Sequence[int] | None = None
+) -> Tensor:
+    """compute(x (B, …)), and not a number for records on which it fails.
+
+    `shape` is that of one record's outputs; without it, a module that fails on every record is refused.
+    """
+    try:
+        return compute(x)
+    except Exception as reason:
+        rows: list[Tensor | None] = []
+        for b in range(len(x)):
+            try:
+                rows.append(compute(x[b : b + 1]))
+            except Exception:
+                rows.append(None)
+        like = next((row for row in rows if row is not None), None)
+        if like is None and shape is None:
+            raise UserError(f"model: it fails on every record of the hold-out ({reason}).") from None
+        like = torch.empty(1, *(shape or ())) if like is None else like
+        return torch.cat([torch.full_like(like, torch.nan) if row is None else row for row in rows])
+
+
+def all_finite(values: Tensor) -> bool:
+    if values.device.type == "meta":  # shapes only, nothing to look at
+        return True
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())  # a finite sum tells at once

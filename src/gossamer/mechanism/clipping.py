@@ -231,7 +231,6 @@ class _Scheduled(ClipKind):
 
 
 @clips.register("constant")
-@dataclass(frozen=True, kw_only=True)
 class ConstantClip(_Scheduled):
     """Every record's vector, or a lot's mean, is scaled down to one bound."""
 
@@ -248,7 +247,6 @@ class ConstantClip(_Scheduled):
 
 
 @clips.register("decaying")
-@dataclass(frozen=True, kw_only=True)
 class DecayingClip(_Scheduled):
     """The bound falls geometrically over the run: Dyn-D2P's C_k."""
 
@@ -261,7 +259,6 @@ class DecayingClip(_Scheduled):
 
 
 @clips.register("sequence")
-@dataclass(frozen=True, kw_only=True)
 class SequenceClip(_Scheduled):
     """Given bounds over equal stretches of the run."""
 
@@ -273,7 +270,6 @@ class SequenceClip(_Scheduled):
 
 
 @clips.register("normalised")
-@dataclass(frozen=True, kw_only=True)
 class NormalisedClip(PublicBound):
     """g / (‖g‖ + γ): every record contributes less than 1.
 
@@ -290,7 +286,6 @@ class NormalisedClip(PublicBound):
 
 
 @clips.register("quantile")
-@dataclass(frozen=True, kw_only=True)
 class QuantileClip(ClipKind):
     """The bound follows a quantile of the norms through a noised count, out of the same budget."""
 
@@ -315,7 +310,6 @@ class QuantileClip(ClipKind):
 
 
 @clips.register("assumed")
-@dataclass(frozen=True, kw_only=True)
 class AssumedBound(PublicBound):
     """Nothing is clipped; the noise is scaled to a bound that is only believed to hold."""
 
@@ -332,7 +326,6 @@ class AssumedBound(PublicBound):
 
 
 @clips.register("record-ball")
-@dataclass(frozen=True, kw_only=True)
 class RecordBall(PublicBound):
     """Records are scaled into a ball, each by itself, and with them the gradients of a linear model's loss."""
 
@@ -347,7 +340,6 @@ class RecordBall(PublicBound):
 
 
 @clips.register("none")
-@dataclass(frozen=True, kw_only=True)
 class NoClip(PublicBound):
     """Nothing is clipped."""
 

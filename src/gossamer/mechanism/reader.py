@@ -93,11 +93,12 @@ class Records:
     def take(self, lot: Lot) -> Taken:
         if self.persons is not None:
             return self._of_persons(lot)
-        shape = lot.rows.shape
-        if self._is_everything(lot):
-            return Taken(
-                self.x.view(*shape, *self.x.shape[1:]), self.y.view(*shape, *self.y.shape[1:]), lot.mask
-            )
+        shape, size = lot.rows.shape, lot.rows.shape[1]
+        equal = self._in_order and all(own == size for own in self.sizes)
+        if equal and torch.equal(lot.rows.cpu(), torch.arange(size).expand_as(lot.rows)):
+            # Full lots of equal nodes: the records as they lie, without a copy of what may be gigabytes.
+            x, y = (part.view(*shape, *part.shape[1:]) for part in (self.x, self.y))
+            return Taken(x, y, lot.mask)
         return Taken(*self.rows(lot.rows), lot.mask)
 
     def of(self, i: int) -> tuple[Tensor, Tensor]:
@@ -131,13 +132,6 @@ class Records:
         device = self.x.device
         persons = Persons(torch.from_numpy(of).to(device), torch.from_numpy(counts).to(device), self.mean)
         return Taken(x, y, mask, persons)
-
-    def _is_everything(self, lot: Lot) -> bool:
-        """Full lots of equal nodes: the records as they lie, without a copy of what may be gigabytes."""
-        size = lot.rows.shape[1]
-        if not self._in_order or any(own != size for own in self.sizes):
-            return False
-        return torch.equal(lot.rows.cpu(), torch.arange(size).expand_as(lot.rows))
 
 
 class Diagnostics(NamedTuple):
@@ -192,7 +186,7 @@ class PrivateGradient:
         self._written = (
             np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)
         )
-        self._ahead: tuple[int, Tensor] | None = None
+        self._ahead: dict[int, Tensor] = {}  # the noise of the next draw, where it was drawn already
         self._diagnose = diagnostics
         self.last_diagnostics: Diagnostics | None = None
         self.draws = 0
@@ -223,21 +217,17 @@ class PrivateGradient:
             )
             self._noise.add(
                 self._stream, self._index, k, sums, multiplier=left, bound=bound, active=active,
-                ready=self._take_ahead(k),
+                ready=self._ahead.pop(k, None),
             )  # fmt: skip
         return sums.div_(self._divisors.to(sums)[:, None])
 
     def draw_ahead(self, dimension: int) -> None:
         """Draw the next call's noise now, while nothing else is to do; it stays here until that call is logged."""
         k = self.draws
-        if not self._noise.adds or not bool((self._allowance > k).any()) or self._ahead is not None:
+        if not self._noise.adds or not bool((self._allowance > k).any()) or k in self._ahead:
             return
         noise = self._noise.ahead(self._stream, self._index, k, dimension)
-        self._ahead = None if noise is None else (k, noise)
-
-    def _take_ahead(self, k: int) -> Tensor | None:
-        ahead, self._ahead = self._ahead, None
-        return ahead[1] if ahead is not None and ahead[0] == k else None
+        self._ahead = {} if noise is None else {k: noise}
 
     def _lot(self, k: int) -> tuple[Lot, Taken]:
         if self._whole is not None:
@@ -260,7 +250,7 @@ class PrivateGradient:
         rows = self._written[active.numpy()[self._written]]
         if not len(rows):
             return
-        sensitivity = self._noise.sensitivity(bound, dimension).cpu().numpy()[rows]
+        sensitivity = bound.cpu().numpy()[rows]
         multipliers = multiplier.cpu().numpy()[rows]
         passes, lots = self._sampler.passes(k), self._sampler.lot_numbers(k)
         clipped = CLIPPED_LOT if step.of_lot else None

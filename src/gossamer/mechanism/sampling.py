@@ -335,7 +335,6 @@ class _Subset(_OfSize):
 
 
 @samplings.register("poisson")
-@dataclass(frozen=True, kw_only=True)
 class Poisson(SamplingKind):
     """Every record by an independent coin; set the rate, or the expected lot."""
 
@@ -363,7 +362,6 @@ class Poisson(SamplingKind):
 
 
 @samplings.register("fixed-size")
-@dataclass(frozen=True, kw_only=True)
 class FixedSize(_Subset):
     """A uniform subset of fixed size, without replacement; the true number of records becomes public."""
 
@@ -396,7 +394,6 @@ class OnePass(_OfSize):
 
 
 @samplings.register("balls-and-bins")
-@dataclass(frozen=True, kw_only=True)
 class BallsAndBins(SamplingKind):
     """Disjoint lots: in each pass every record draws one of them by itself; set their number, or the expected lot."""
 
@@ -438,7 +435,6 @@ class BallsAndBins(SamplingKind):
 
 
 @samplings.register("single")
-@dataclass(frozen=True, kw_only=True)
 class Single(_Subset):
     """Exactly one record a draw."""
 
@@ -446,7 +442,6 @@ class Single(_Subset):
 
 
 @samplings.register("full")
-@dataclass(frozen=True, kw_only=True)
 class Full(SamplingKind):
     """All records of a node in every draw."""
 

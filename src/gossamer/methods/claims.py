@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gossamer.accounting import claimed
 from gossamer.accounting.claimed import Claim
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.profiles import gdp_mu
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gossamer.kernels.finite import outputs_or_nan
-from gossamer.kernels.pooling import speed_up_pools
+from gossamer.kernels.direct import speed_up_pools
+from gossamer.kernels.rounding import outputs_or_nan
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.measures import Measure, Predictions, key_of, measures_of
 from gossamer.models.tasks import Task

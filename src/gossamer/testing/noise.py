@@ -58,11 +58,8 @@ def _stated(
     name: str, noise: NoiseKind, made: Mechanism, multiplier: float, bound: float, end: float
 ) -> list[Release]:
     """What each node's ledger would say; what was planned may not be more."""
-    limits = made.sensitivity(torch.full((NODES,), bound, dtype=torch.float64), DIMENSION).tolist()
-    written = [
-        made.release(i, multiplier, limit, DIMENSION, PART, enforced=True) for i, limit in enumerate(limits)
-    ]
-    planned = noise.release(multiplier * limits[0], limits[0], DIMENSION, PART, end)
+    written = [made.release(i, multiplier, bound, DIMENSION, PART, enforced=True) for i in range(NODES)]
+    planned = noise.release(multiplier * bound, bound, DIMENSION, PART, end)
     for one in written:
         if one.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
             raise AssertionError(

@@ -21,8 +21,8 @@ from torch.func import vmap
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
-from gossamer.kernels.finite import outputs_or_nan
 from gossamer.kernels.oracle import one_output, shape_of
+from gossamer.kernels.rounding import outputs_or_nan
 from gossamer.mechanism.summaries import private_judgement
 from gossamer.models.measures import Cells, Predictions, cells_of, key_of
 from gossamer.results.certificate import NOT_PUBLIC

@@ -20,7 +20,7 @@ from safetensors.torch import load, save
 from scipy.special import ndtri
 from torch import Tensor
 
-from gossamer.accounting.gaussian import gdp_mu
+from gossamer.accounting.profiles import gdp_mu
 from gossamer.accounting.releases import Event, Gaussian
 from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.source import Source, standardised

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from gossamer.accounting.gaussian import gdp_epsilon
 from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition, colluders
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import curve, profile, proven
 from gossamer.accounting.releases import Event, Gaussian, Pairwise
 from gossamer.accounting.secrets import Secrets

@@ -101,7 +101,7 @@ def fits(values: np.ndarray, covariance: np.ndarray) -> bool:
 @pytest.mark.parametrize("secrets", SECRETS.values(), ids=SECRETS)
 def test_the_covariance_over_nodes_is_own_noise_and_the_laplacian_of_the_secrets(draw, secrets) -> None:
     kind = among(secrets)
-    values, covariance = draw(kind), kind.secrets.covariance(3.0)
+    values, covariance = draw(kind), kind.secrets.covariance_among(np.arange(N), 3.0)
     assert fits(values, covariance)
     for wrong in (covariance - 0.3 * kind.secrets.laplacian, covariance + 0.1 * np.eye(N)):
         assert not fits(values, wrong)
@@ -111,7 +111,7 @@ def test_the_covariance_over_nodes_is_own_noise_and_the_laplacian_of_the_secrets
 def test_so_it_is_over_processes_that_agreed_on_secrets() -> None:
     """Keys come from the system, so this is a fresh sample each time: at p = 1e-6 it fails once in a million runs."""
     kind = among()
-    assert fits(process_noise(kind), kind.secrets.covariance(3.0))
+    assert fits(process_noise(kind), kind.secrets.covariance_among(np.arange(N), 3.0))
 
 
 @pytest.mark.parametrize("secrets", SECRETS.values(), ids=SECRETS)
@@ -157,9 +157,9 @@ def test_what_some_nodes_do_not_know_has_the_covariance_of_the_secrets_among_the
     assert fits(left[honest], unknown)
     assert not fits(left[honest], unknown + 0.1 * np.eye(len(honest)))
     # Together they are what the run adds, whichever way it is drawn.
-    assert fits(drawn.double().numpy().reshape(N, -1), kind.secrets.covariance(3.0))
+    assert fits(drawn.double().numpy().reshape(N, -1), kind.secrets.covariance_among(np.arange(N), 3.0))
     together = added(noise_of(kind).repeated(copies), stream, rows, 2, d)
-    assert fits(together.double().numpy().reshape(N, -1), kind.secrets.covariance(3.0))
+    assert fits(together.double().numpy().reshape(N, -1), kind.secrets.covariance_among(np.arange(N), 3.0))
 
 
 def test_pair_by_pair_is_what_processes_draw_bit_for_bit() -> None:
@@ -190,7 +190,7 @@ def test_copies_side_by_side_are_independent_runs(secrets) -> None:
     kind = among(secrets)
     noise = noise_of(kind).repeated(3)
     rows = added(noise, Stream(b"0123456789abcdef", is_seeded=False), range(3 * N), 0, COUNT).double().numpy()
-    expected = np.kron(kind.secrets.covariance(3.0), np.eye(3))
+    expected = np.kron(kind.secrets.covariance_among(np.arange(N), 3.0), np.eye(3))
     assert fits(rows, expected)
 
 
@@ -222,7 +222,7 @@ def test_the_release_says_by_whom_it_was_planned_to_be_seen() -> None:
     assert kind.all_alike
     assert not among(RING).all_alike
     honest = np.array([0, 2, 3])
-    assert np.array_equal(kind.covariance(honest), Secrets.complete(3).covariance(3.0))
+    assert np.array_equal(kind.covariance(honest), Secrets.complete(3).covariance_among(np.arange(3), 3.0))
     assert among(RING).header["secrets"] == sorted([min(e), max(e)] for e in RING)
 
 

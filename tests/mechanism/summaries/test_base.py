@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.support.mechanism import Book
 
-from gossamer.accounting.gaussian import gdp_epsilon, gdp_mu
+from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.releases import Event, OneSided, Release, Unnoised
 from gossamer.kernels.noise import RATIO, Stream
 from gossamer.mechanism.reader import Records

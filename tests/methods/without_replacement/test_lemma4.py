@@ -9,7 +9,7 @@ import pytest
 from tests.support.without_replacement import DIGITS, plan
 
 from gossamer.accounting.claimed import classical_gaussian_sigma
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.config.checks import refuse
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.support.mechanism import noise_of
 
-from gossamer.accounting.gaussian import gdp_epsilon
+from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event
 from gossamer.algorithms.base import Exponential

@@ -91,13 +91,9 @@ class Mechanism(ABC):
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         """The release of node i at this scale; `limit` bounds one record's contribution, ∞ if nothing does."""
 
-    def sensitivity(self, bound: Tensor, dimension: int) -> Tensor:
-        """(m,) how far one record can move the released sum, if its contribution has norm at most `bound`."""
-        return bound
-
     def unit(self, bound: Tensor, sums: Tensor) -> Tensor:
-        """(m,) what a noise multiplier of 1 is."""
-        return self.sensitivity(bound, sums.shape[1])
+        """(m,) what a noise multiplier of 1 is: the largest norm of a record's contribution."""
+        return bound
 
     def add(
         self,

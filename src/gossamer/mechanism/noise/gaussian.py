@@ -26,7 +26,6 @@ from gossamer.mechanism.noise.base import (
 
 
 @families.register("gaussian")
-@dataclass(frozen=True, kw_only=True)
 class Gaussian(NoiseKind):
     """The Gaussian: composed in closed form or by privacy-loss distributions."""
 

@@ -91,7 +91,6 @@ class _Pairwise(NoiseKind):
 
 
 @families.register("pairwise")
-@dataclass(frozen=True, kw_only=True)
 class Pairwise(_Pairwise):
     """Own noise, and masks that cancel between nodes which share a secret: see docs/pairwise.md."""
 
@@ -230,7 +229,7 @@ class PairwiseNoise(Mechanism):
         known = self._masks(stream, nodes, k, dimension, members).div_(RATIO).float()
         rows = np.flatnonzero(np.isin(np.atleast_1d(nodes) // self.copies, list(members)))
         own = known[rows]
-        stream.normal_rows(NOISE, np.atleast_1d(nodes)[rows], k, own, 1.0, accumulate=True)
+        stream.normal_rows(NOISE, np.atleast_1d(nodes)[rows], k, own, 1.0)
         known[rows] = own
         return known
 

@@ -50,7 +50,7 @@ class OwnNormNoise(Mechanism):
         return releases.OwnNormGaussian(sigma=sigma, sensitivity=limit, **part.common)
 
     def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
-        at.stream.normal_rows(NOISE, at.nodes, at.draw, sums, scale, accumulate=True)
+        at.stream.normal_rows(NOISE, at.nodes, at.draw, sums, scale)
 
 
 class NoiseSchedule:
@@ -67,13 +67,11 @@ schedules: Registry[NoiseSchedule] = Registry("privacy.noise.schedule")
 
 
 @schedules.register("constant")
-@dataclass(frozen=True, kw_only=True)
 class ConstantNoise(NoiseSchedule):
     """The same noise multiplier in every draw."""
 
 
 @schedules.register("growing-budget")
-@dataclass(frozen=True, kw_only=True)
 class GrowingBudget(NoiseSchedule):
     """The per-step budget grows geometrically, so the noise falls: Dyn-D2P's μ_k."""
 
@@ -88,7 +86,6 @@ class GrowingBudget(NoiseSchedule):
 
 
 @schedules.register("sequence")
-@dataclass(frozen=True, kw_only=True)
 class SequenceNoise(NoiseSchedule):
     """Given noise levels σ̃_k over equal stretches of the run; the multiplier is σ̃_k / C_k."""
 
@@ -99,7 +96,6 @@ class SequenceNoise(NoiseSchedule):
 
 
 @schedules.register("own-norm")
-@dataclass(frozen=True, kw_only=True)
 class OwnNormSchedule(NoiseSchedule):
     """Noise scaled by the node's own gradient norm, as AdaD2P does: no proof survives it."""
 
@@ -107,7 +103,6 @@ class OwnNormSchedule(NoiseSchedule):
 
 
 @schedules.register("none")
-@dataclass(frozen=True, kw_only=True)
 class NoNoise(NoiseSchedule):
     """No noise, and no privacy."""
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import gammaincc, gammainccinv
 from torch import Tensor
@@ -53,7 +52,6 @@ class _Shaped(NoiseKind):
 
 
 @families.register("laplace")
-@dataclass(frozen=True, kw_only=True)
 class Laplace(_Shaped):
     """Density exp(−|z|/s) in each coordinate."""
 
@@ -62,7 +60,6 @@ class Laplace(_Shaped):
 
 
 @families.register("truncated-laplace")
-@dataclass(frozen=True, kw_only=True)
 class TruncatedLaplace(_Shaped):
     """Laplace that ends at a bound."""
 
@@ -71,7 +68,6 @@ class TruncatedLaplace(_Shaped):
 
 
 @families.register("truncated-gaussian")
-@dataclass(frozen=True, kw_only=True)
 class TruncatedGaussian(_Shaped):
     """Gaussian that ends at a bound."""
 
@@ -82,7 +78,6 @@ class TruncatedGaussian(_Shaped):
 
 
 @families.register("truncated-generalised")
-@dataclass(frozen=True, kw_only=True)
 class TruncatedGeneralised(_Shaped):
     """Density ∝ exp(−(|z|/s)^shape) up to a bound."""
 
@@ -113,7 +108,9 @@ class ShapedNoise(Mechanism):
 
     def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
         bits = at.stream.uniform_bits_rows(NOISE, at.nodes, at.draw, sums.shape[1])
-        noise = magnitude(self.noise, self.ends[:, None], _uniform(bits)) * _sign(bits)
+        uniform = ((bits >> np.uint64(1)).astype(np.float64) + 0.5) / 2.0**63
+        sign = 1 - 2 * (bits & np.uint64(1)).astype(np.float64)
+        noise = magnitude(self.noise, self.ends[:, None], uniform) * sign
         step = torch.where(scale > 0, scale.double(), 1.0).cpu()[:, None] / RATIO
         drawn = torch.from_numpy(noise) * torch.where(scale > 0, RATIO, 0.0)[:, None]
         whole = torch.round(sums.double().cpu() / step + drawn)
@@ -130,11 +127,3 @@ def magnitude(noise: NoiseKind, ends: Floats, uniform: Floats) -> Floats:
         outside = gammaincc(1 / shape, (ends / unit) ** shape)
     beyond = outside + (1 - outside) * uniform
     return np.asarray(unit * gammainccinv(1 / shape, beyond) ** (1 / shape))
-
-
-def _uniform(bits: NDArray[np.uint64]) -> Floats:
-    return ((bits >> np.uint64(1)).astype(np.float64) + 0.5) / 2.0**63
-
-
-def _sign(bits: NDArray[np.uint64]) -> Floats:
-    return 1 - 2 * (bits & np.uint64(1)).astype(np.float64)
