@@ -40,9 +40,8 @@ RARE_SHARE = 1e-2  # of δ that may be paid for releases left out
 TAIL_SHARE = 1e-4  # of δ that may be lost beyond the cells
 # Of the saddle point. Less of it means shorter windows where a few large losses decide, but more rounding.
 TILT_SHARES = (0.75, 0.95)
-SMALLEST_EPSILON = (
-    0.01  # below it the tolerance is of this, or of a tenth of the loss' deviation if that is less
-)
+# Below it the tolerance is of this, or of a tenth of the loss' deviation if that is less.
+SMALLEST_EPSILON = 0.01
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ class UpperLaw:
     def delta(self, epsilon: float) -> float:
         """Upper bound on δ(ε), for an ε inside the window."""
         w = self.window
-        losses, mass = w.losses, self._masses()
+        losses, (mass, rounding, above, infinite, share) = w.losses, self._read()
         epsilon -= self._slack.loss  # all losses may be larger by it
         if epsilon < losses[0]:
             return 1.0
@@ -251,27 +251,25 @@ class UpperLaw:
         gain = -np.expm1(epsilon - losses[inside])
         with np.errstate(over="ignore", invalid="ignore"):
             weight = gain * np.exp(self._log_scale - w.tilt * losses[inside])
-            inner = float((mass[inside] * weight).sum()) + self._rounding() * norm(weight)
+            inner = float((mass[inside] * weight).sum()) + rounding * norm(weight)
         if math.isnan(inner):  # no mass at an infinite weight: noise so small that doubles say nothing
             return 1.0
-        return min(1.0, (inner + self._above()) * (1 + 2 * self._share()) + self._infinite())
+        return min(1.0, (inner + above) * (1 + 2 * share) + infinite)
 
     def epsilon(self, delta: float) -> float:
         """Smallest ε ≥ 0 in the window with δ(ε) ≤ δ."""
-        left = (delta - self._infinite()) * (1 - self._share()) - self._above()
-        if left <= 0:
-            return math.inf
+        losses, (mass, rounding, above, infinite, share) = self.window.losses, self._read()
         h, t = self.window.h, self.window.tilt
-        if t * h > LARGEST_EXPONENT:  # what rounding may do over one step is more than any mass
+        left = (delta - infinite) * (1 - share) - above
+        if left <= 0 or t * h > LARGEST_EXPONENT:  # then rounding over one step may be more than any mass
             return math.inf
-        losses, mass = self.window.losses, self._masses()
         # Suffix sums in units of exp(Λ − tℓ_j), by recursion and without cancellation, however far the weights fall:
         # D_j = Σ_{i≥j} m_i e^{−(1+t)(ℓ_i − ℓ_j)} and G_j = Σ_{i≥j} m_i e^{−t(ℓ_i − ℓ_j)} (1 − e^{−(ℓ_i − ℓ_j)}).
         discounted = suffix_sums(mass, (1 + t) * h)
         gain = suffix_sums(-math.expm1(-h) * math.exp(-t * h) * np.append(discounted[1:], 0.0), t * h)
         # The error falls with ε, so over a step it is at most that at its beginning.
         steps = h * np.arange(len(losses))
-        gain += self._rounding() * math.exp(t * h) * norm(np.exp(-t * steps) * np.expm1(-steps))
+        gain += rounding * math.exp(t * h) * norm(np.exp(-t * steps) * np.expm1(-steps))
         aim = math.log(left) - self._log_scale + t * losses
         with np.errstate(divide="ignore"):
             enough = np.log(gain) <= aim  # δ(ℓ_j) falls with j
@@ -284,22 +282,14 @@ class UpperLaw:
         # all losses may be larger by the slack
         return max(0.0, float(losses[j]) - (back_by if j else 0.0) + self._slack.loss)
 
-    def _masses(self) -> FloatArray:
-        return np.maximum(back(self._spectrum, self.window, self._first), 0.0)
-
-    def _rounding(self) -> float:
-        return rounding_error(self.window.length, self._factors, self._norms)
-
-    def _above(self) -> float:
+    def _read(self) -> tuple[FloatArray, float, float, float, float]:
+        """(masses, norm of their error, mass above the window, mass at ∞, share by which rounding may lessen δ)."""
         w = self.window
-        return math.exp(min(0.0, self._log_moment - w.order_up * (w.top + w.h)))
-
-    def _infinite(self) -> float:
-        return -math.expm1(self._log_finite)
-
-    def _share(self) -> float:
-        operations = self._factors + self._exponents + self.window.length
-        return min(1.0, self._slack.share + 4 * ROUNDOFF * operations)
+        masses = np.maximum(back(self._spectrum, w, self._first), 0.0)
+        above = math.exp(min(0.0, self._log_moment - w.order_up * (w.top + w.h)))
+        share = min(1.0, self._slack.share + 4 * ROUNDOFF * (self._factors + self._exponents + w.length))
+        rounding = rounding_error(w.length, self._factors, self._norms)
+        return masses, rounding, above, -math.expm1(self._log_finite), share
 
 
 def suffix_sums(values: FloatArray, fall: float) -> FloatArray:
@@ -407,16 +397,10 @@ class Moments:
         self._losses, self._log_mass = np.concatenate(losses), np.concatenate(masses)
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
         self._of = np.repeat(np.arange(len(sizes)), sizes)
-        self._finite = np.array(finite)
-        self.count(counts)
-
-    def count(self, counts: Sequence[int]) -> None:
-        """So many releases of each pair instead."""
         self._counts = np.array(counts, dtype=float)
-        used = self._counts > 0
         largest = np.maximum.reduceat(np.abs(self._losses), self._starts)
-        self._most = LARGEST_MOMENT / max(float(largest[used].max(initial=0.0)), SMALLEST_LOSS)
-        self.infinite = -math.expm1(float(self._counts @ self._finite))
+        self._most = LARGEST_MOMENT / max(float(largest[self._counts > 0].max(initial=0.0)), SMALLEST_LOSS)
+        self.infinite = -math.expm1(float(self._counts @ np.array(finite)))
         self._slack = Slack(float(self._counts.sum()), float(self._counts @ (1 + largest)))
 
     def at(self, t: float) -> tuple[float, float, float]:

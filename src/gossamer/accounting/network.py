@@ -224,7 +224,9 @@ def epsilon_by_pair(
     total = np.zeros((n, n))
     for k in range(means):
         total += view(k) * weights[k][None, :]
-    return _closed_form(total, delta)
+    different, which = np.unique(_up(np.sqrt(total)), return_inverse=True)
+    epsilons = [math.nan if math.isnan(mu) else gdp_epsilon(mu, delta) for mu in different.tolist()]
+    return np.array(epsilons)[which].reshape(total.shape)
 
 
 def epsilon_of_coalition(
@@ -298,12 +300,6 @@ def _squared_mu(release: Release, adjacency: str) -> float:
     if reason := gaussian.unpriceable(adjacency):
         raise UserError(f"the network view has no figure: {reason}.")
     return (gaussian.shift(adjacency) / gaussian.sigma) ** 2
-
-
-def _closed_form(total: Floats, delta: float) -> Floats:
-    different, which = np.unique(_up(np.sqrt(total)), return_inverse=True)
-    epsilons = [math.nan if math.isnan(mu) else gdp_epsilon(mu, delta) for mu in different.tolist()]
-    return np.array(epsilons)[which].reshape(total.shape)
 
 
 def _up(values: Floats) -> Floats:

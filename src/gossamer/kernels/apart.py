@@ -73,7 +73,7 @@ def graph_of(
         # Twice with the same copy: what remembers its first call is another graph in the second.
         graph, again = _Tracer().trace(root), _Tracer().trace(root)
     except Exception as reason:  # the module's own code runs here, and may raise anything
-        raise MixingError(f"its forward cannot be traced ({_first_line(reason)})") from None
+        raise MixingError(f"its forward cannot be traced ({first_line(reason)})") from None
     if not _same(root, graph, again):
         raise MixingError("its forward is not the same from one call to the next")
     if drawn != global_generators():
@@ -228,7 +228,7 @@ class _Follower:
             try:
                 found.append(run(*args, **kwargs))
             except Exception as reason:
-                raise MixingError(f"{name} fails on a lot of {LOTS[lot]} ({_first_line(reason)})") from None
+                raise MixingError(f"{name} fails on a lot of {LOTS[lot]} ({first_line(reason)})") from None
             if versions != [tensor._version for tensor in tensors]:
                 raise MixingError(f"{name} writes into its input")
         if isinstance(found[0], tuple):
@@ -310,5 +310,5 @@ def _name(node: fx.Node) -> str:
     return f"the operation {target}"
 
 
-def _first_line(reason: Exception) -> str:
-    return (str(reason).strip().split("\n")[0] or type(reason).__name__)[:160]
+def first_line(reason: Exception) -> str:
+    return (str(reason).strip().split("\n")[0] or type(reason).__name__)[:160].rstrip(".")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from gossamer.kernels import dense
 from gossamer.kernels.apart import graph_of
 from gossamer.kernels.direct import is_plain_pool
 from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
@@ -68,12 +69,13 @@ class BookKeeping:
         self.stack = ParameterStack(module)
         self.rules = rules_of(module)
         self.owners = [name.rpartition(".")[::2] for name in self.stack.names]
-        self.prefers_threads = any(isinstance(rule, ConvolutionRule) for rule in self.rules.values())
+        self.layers: dense.Layers | None = None  # of a network that is computed by compiled loops
+        self._bounded = False  # is the last sum finite for sure?
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
         self.units = RECORDS
         self._most = 0.0
-        self.bytes_held = self.bytes_per_record = self.bytes_per_node = 0
+        self.bytes_held = self.bytes_per_record = 0
         # Of persons, gradients of these layers are written out; of the others they are only measured.
         written = [name for name, rule in self.rules.items() if rule.writes_persons]
         sizes = zip(self.owners, self.stack.shapes, strict=True)
@@ -110,7 +112,19 @@ class BookKeeping:
                 pool.forward = nn.Identity().forward
 
     def copy(self, x: Tensor, y: Tensor) -> BookKeeping:
-        return BookKeeping(self.original, self.loss, x, y)
+        twin = BookKeeping(self.original, self.loss, x, y)
+        twin.layers = self.layers
+        return twin
+
+    @property
+    def prefers_threads(self) -> bool:
+        convolves = any(isinstance(rule, ConvolutionRule) for rule in self.rules.values())
+        return convolves or self.layers is not None
+
+    @property
+    def bytes_per_node(self) -> int:
+        """Where the loops are compiled, they read its weights and write its sum."""
+        return 0 if self.layers is None else 8 * self.stack.dim
 
     def measure_bytes(self, points: Tensor, x: Tensor, y: Tensor) -> None:
         """Learn what a record needs, on two blank ones."""
@@ -128,11 +142,15 @@ class BookKeeping:
         self.bytes_per_record = self.bytes_held // 2 + bytes_of(self.random)
 
     def wrote_finite(self, target: Tensor) -> bool:
-        """Is what the last call put into `target` finite?"""
-        return all_finite(target)
+        """Is what the last call put into `target` finite? Known without a look where weighted norms bound it."""
+        return self._bounded or all_finite(target)
 
     def weighted(self, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
         """Put the sums of a part into `target` (m, d); return the norms (m, B), of persons (m, n), none too small."""
+        self._bounded = False
+        if self.layers is not None and dense.suits(part, self.bytes_per_record):
+            norms, self._bounded = dense.weighted(self.layers, part, weigh, target)
+            return norms
         units, mask = part.units, part.mask
         self.units, there = units, units.any_of(mask)
         self.parameters, self.bytes_held = self._by_layer(part.points), 0

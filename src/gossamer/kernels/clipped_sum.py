@@ -25,7 +25,7 @@ from torch.func import functional_call
 from gossamer.errors import UserError
 from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
-from gossamer.kernels.dense import Dense
+from gossamer.kernels.dense import layers_of
 from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.memory import DEFAULT_MAX_BYTES, Slices, keep_freed_memory, slices
 from gossamer.kernels.noise import Stream
@@ -51,7 +51,7 @@ Weigh = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (N, ...) and targets (N, ...) -> one loss per record (N,)."""
 
-Method = BookKeeping | Dense | Vmap
+Method = BookKeeping | Vmap
 
 
 class ClippedSum:
@@ -86,7 +86,7 @@ class ClippedSum:
         self.module, self.loss, self.choice, self.max_bytes = module, loss, method, max_bytes
         self.method: Method | None = None
         self._suits: Any = None  # the modes, shapes and types that the method was chosen for
-        self._idle: SimpleQueue[BookKeeping | Dense] = SimpleQueue()
+        self._idle: SimpleQueue[BookKeeping] = SimpleQueue()
         self._copies = 0
         self._numbers: Numbers | None = None
         self._room: int | None = None
@@ -277,9 +277,9 @@ class ClippedSum:
             if problem is not None:
                 raise NotSupportedError(problem)
             method.measure_bytes(points, x, y)
-            compiled = Dense.of(method, x, y) if runs_compiled(points) else None
-            if compiled is not None and disagreement(make, compiled, points, x, y) is None:
-                return compiled
+            method.layers = layers_of(method, x, y) if runs_compiled(points) else None
+            if method.layers is not None and disagreement(make, method, points, x, y) is not None:
+                method.layers = None
             return method
         except NotSupportedError as reason:
             if self.choice == "book-keeping":
@@ -402,9 +402,7 @@ def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bo
     with torch.enable_grad():
         try:
             value = method.loss(functional_call(module, own, (x,)), y)
-        except (
-            Exception
-        ):  # it takes numbers for places, and these are in no table; or it is for float32 alone
+        except Exception:  # it takes numbers for places that are in no table, or is for float32 alone
             return torch.full_like(point[0], torch.nan)
         if not value.requires_grad:
             raise UserError(f"model: the loss depends on no parameter of {type(method.original).__name__}.")

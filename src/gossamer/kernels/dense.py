@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba as nb
 import numpy as np
@@ -21,11 +21,13 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels import threads
-from gossamer.kernels.bookkeeping import BookKeeping
 from gossamer.kernels.persons import Part
 from gossamer.kernels.products import ANY_ORDER, combined_in_double, combined_rows, rows_with_rows
-from gossamer.kernels.rounding import all_finite, fits, norm_of_squares, refuse_infinite, square_norm
+from gossamer.kernels.rounding import fits, norm_of_squares, refuse_infinite, square_norm
 from gossamer.kernels.threads import runs_compiled
+
+if TYPE_CHECKING:
+    from gossamer.kernels.bookkeeping import BookKeeping
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -93,57 +95,37 @@ SURELY_FINITE = 1e30  # a sum whose terms' norms add up to less cannot overflow 
 f32, i32 = np.float32, np.int32
 
 
-class Dense:
-    """`BookKeeping` of a network that is compiled. For one thread."""
+def suits(part: Part, bytes_per_record: int) -> bool:
+    """Is a part computed here? Persons, other types and devices are not."""
+    nodes, lot = part.mask.shape
+    types = part.points.dtype == part.x.dtype == torch.float32 and part.y.dtype == torch.int64
+    # Nodes are done side by side, so a single large one is the library's, which spreads it over the cores.
+    spreads = nodes >= threads.cores() or nodes * lot * bytes_per_record < ALONE_BYTES
+    return part.units.each == 1 and types and spreads and runs_compiled(part.points)
 
-    def __init__(self, other: BookKeeping, layers: Layers) -> None:
-        self.other, self.layers = other, layers
-        self.original, self.loss, self.random = other.original, other.loss, other.random
-        self.prefers_threads = True
-        self.bytes_per_record, self.bytes_per_person = other.bytes_per_record, other.bytes_per_person
-        self.bytes_per_node = 8 * other.stack.dim  # its weights are read, its sum is written
-        # Numbers of a record between the two passes: hidden values and output gradients.
-        self._hidden = int(layers[:, 1].sum() + layers[:-1, 1].sum())
-        self._bounded = False
 
-    @classmethod
-    def of(cls, other: BookKeeping, x: Tensor, y: Tensor) -> Dense | None:
-        """The compiled form of this book-keeping for records like x (m, B, …); None if it has none."""
-        layers = layers_of(other, x, y)
-        return None if layers is None else cls(other, layers)
-
-    def copy(self, x: Tensor, y: Tensor) -> Dense:
-        return Dense(self.other.copy(x, y), self.layers)
-
-    def wrote_finite(self, target: Tensor) -> bool:
-        """Is what the last call put into `target` finite? Known without a look where the weighted norms bound it."""
-        return self._bounded or all_finite(target)
-
-    def weighted(self, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
-        """As of `BookKeeping`, of which only networks that draw nothing have a compiled form."""
-        self._bounded = False
-        points, x, y, (nodes, lot) = part.points, part.x, part.y, part.mask.shape
-        usual = part.units.each == 1 and points.dtype == x.dtype == torch.float32 and y.dtype == torch.int64
-        # Nodes are done side by side, so a single large one is the library's, which spreads it over the cores.
-        spreads = nodes >= threads.cores() or nodes * lot * self.bytes_per_record < ALONE_BYTES
-        if not (usual and spreads and runs_compiled(points)):
-            return self.other.weighted(part, weigh, target)
-        records, labels = x.reshape(nodes, lot, -1).contiguous().numpy(), y.contiguous().numpy()
-        live, counts = _find(part.mask.contiguous().numpy(), labels, int(self.layers[-1, 1]))
-        lengths, hidden = np.empty((nodes, lot), f32), np.empty((nodes, lot * self._hidden), f32)
-        weights = points.detach().contiguous().numpy()
-        finite = _measure(weights, records, labels, live, counts, self.layers, hidden, lengths)
-        norms = torch.from_numpy(lengths)
-        if not finite:
-            refuse_infinite(norms)
-        shares = part.weighs(weigh)(norms).to(torch.float32).contiguous().numpy()
-        into = target if target.is_contiguous() else target.contiguous()
-        single = fits(9 + lot // 8, max(part.lot, lot))
-        largest = _add_up(records, live, counts, self.layers, hidden, lengths, shares, into.numpy(), single)
-        if into is not target:
-            target.copy_(into)
-        self._bounded = largest < SURELY_FINITE
-        return norms
+def weighted(
+    layers: Layers, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor
+) -> tuple[Tensor, bool]:
+    """As of `BookKeeping`; and whether the sum is finite for sure, as its weighted norms bound it."""
+    nodes, lot = part.mask.shape
+    records, labels = part.x.reshape(nodes, lot, -1).contiguous().numpy(), part.y.contiguous().numpy()
+    live, counts = _find(part.mask.contiguous().numpy(), labels, int(layers[-1, 1]))
+    # Numbers of a record between the two passes: hidden values and output gradients.
+    numbers = int(layers[:, 1].sum() + layers[:-1, 1].sum())
+    lengths, hidden = np.empty((nodes, lot), f32), np.empty((nodes, lot * numbers), f32)
+    points = part.points.detach().contiguous().numpy()
+    finite = _measure(points, records, labels, live, counts, layers, hidden, lengths)
+    norms = torch.from_numpy(lengths)
+    if not finite:
+        refuse_infinite(norms)
+    shares = part.weighs(weigh)(norms).to(torch.float32).contiguous().numpy()
+    into = target if target.is_contiguous() else target.contiguous()
+    single = fits(9 + lot // 8, max(part.lot, lot))
+    largest = _add_up(records, live, counts, layers, hidden, lengths, shares, into.numpy(), single)
+    if into is not target:
+        target.copy_(into)
+    return norms, largest < SURELY_FINITE
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)

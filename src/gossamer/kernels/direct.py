@@ -108,9 +108,8 @@ def is_plain_pool(pool: nn.Module) -> bool:
 def _pooled(x: Tensor) -> Tensor:
     if not runs_compiled(x) or torch.is_grad_enabled() or min(x.shape[-2:]) < 2:
         return nn.functional.max_pool2d(x, 2)
-    height, width = (
-        side // 2 * 2 for side in x.shape[-2:]
-    )  # what is left over at an odd side is in no window
+    # What is left over at an odd side is in no window.
+    height, width = (side // 2 * 2 for side in x.shape[-2:])
     a, b, c, d = (x[..., i:height:2, j:width:2] for i in (0, 1) for j in (0, 1))
     return torch.maximum(torch.maximum(a, b), torch.maximum(c, d))
 

@@ -58,9 +58,8 @@ class Measured:
 class Rule(ABC):
     """How one kind of layer computes for stacked weights, and what its per-sample gradients are."""
 
-    writes_persons: ClassVar[bool] = (
-        False  # are gradients of persons written out until the weights are known?
-    )
+    # Are gradients of persons written out until the weights are known?
+    writes_persons: ClassVar[bool] = False
 
     def prepare(self, a: Tensor) -> Tensor:
         """What comes before the parameters; autograd differentiates it as usual."""

@@ -80,9 +80,8 @@ def footprint(module: nn.Module, shape: tuple[int, ...], *, own: bool = False) -
     The forward of a copy runs once on a blank record; where it fails, nothing is known but the parameters. A user's
     `own` may have to be computed record by record, with every gradient written out, and is taken to be.
     """
-    layers: list[
-        tuple[int, int, bool, bool]
-    ] = []  # of each: gradient, read and written, convolves, without a rule
+    # Of each layer: gradient, read and written, convolves, without a rule.
+    layers: list[tuple[int, int, bool, bool]] = []
 
     def note(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if not inputs or not isinstance(inputs[0], Tensor) or not isinstance(output, Tensor):

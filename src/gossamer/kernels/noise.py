@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
 PURPOSES, NODES, STEPS, BLOCKS = 1 << 8, 1 << 24, 1 << 32, 1 << 40
 HIGH_PLANE, LOW_PLANE, ANGLE_PLANE, UNIFORM_PLANE = range(4)
-RARE_LOW, RARE_HIGH = (
-    1 << 18,
-    (1 << 32) - (1 << 8),
-)  # high words outside of these need more bits than float32 has
+# High words outside of these need more bits than float32 has.
+RARE_LOW, RARE_HIGH = 1 << 18, (1 << 32) - (1 << 8)
 PER_BLOCK = 8  # samples that one block of the high and of the angle plane give: four pairs
 PARALLEL_SAMPLES = 1 << 17  # from here on every core draws a part
 CHUNK = 1 << 16  # samples between two calls into AES: many against a call, few against the L2 cache

@@ -192,10 +192,6 @@ def each_loss(call: Call) -> bool:
     return len(records) == 2 and call.kwargs.get("reduction") == "none"
 
 
-def each_pointwise_loss(call: Call) -> bool:
-    return each_loss(call) and pointwise(call)
-
-
 def encoded(call: Call) -> bool:
     """Without a number of classes it would be taken from the largest label of the lot."""
     classes = call.argument(1, "num_classes", -1)
@@ -266,7 +262,7 @@ FUNCTIONS: dict[Any, Allowed] = {
     **_of(torch, "max_pool1d", pooled(1)),
     **_of(torch, "max_pool2d", pooled(2)),
     **_of(F, "cross_entropy nll_loss", each_loss),
-    **_of(F, _LOSSES, each_pointwise_loss),
+    **_of(F, _LOSSES, lambda call: each_loss(call) and pointwise(call)),
     torch.norm: along(2),
     torch.linalg.vector_norm: along(2),
     torch.reshape: reshaped,

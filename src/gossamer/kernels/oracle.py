@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import functional_call, functionalize, grad, vmap
 
 from gossamer.errors import UserError
-from gossamer.kernels.apart import copied
+from gossamer.kernels.apart import copied, first_line
 from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.persons import Part
 from gossamer.kernels.random_layers import DRAWN, bytes_of, global_generators, is_random, with_random_inputs
@@ -113,7 +113,7 @@ def _copy(module: nn.Module) -> nn.Module:
     try:
         return copied(module).requires_grad_(False)
     except Exception as reason:
-        raise refusal("", type(module).__name__, f"it cannot be copied ({_first_line(reason)})") from None
+        raise refusal("", type(module).__name__, f"it cannot be copied ({first_line(reason)})") from None
 
 
 def _traced(
@@ -219,9 +219,8 @@ def _watched(module: nn.Module) -> Iterator[list[tuple[str, str]]]:
     """The layers that are being called, outermost first; an exception leaves them as they were."""
     inside: list[tuple[str, str]] = []
     hooks: list[Any] = []
-    torchs_own = logging.getLogger(
-        "torch._subclasses.fake_tensor"
-    )  # it prints a traceback of what is refused here
+    # It prints a traceback of what is refused here.
+    torchs_own = logging.getLogger("torch._subclasses.fake_tensor")
     silent, torchs_own.disabled = torchs_own.disabled, True
     for name, layer in module.named_modules():
         if name:
@@ -242,9 +241,8 @@ def _same(graph: fx.GraphModule, again: fx.GraphModule) -> bool:
         return False
     names = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
     values = [(getattr(graph, name), getattr(again, name)) for name in names]
-    if any(
-        isinstance(value, FakeTensor) for pair in values for value in pair
-    ):  # left over from an earlier call
+    # Left over from an earlier call?
+    if any(isinstance(value, FakeTensor) for pair in values for value in pair):
         return False
     return all(torch.equal(one, other) for one, other in values if isinstance(one, Tensor))
 
@@ -271,13 +269,9 @@ def why(reason: Exception) -> str:
     for pattern, why in _REASONS:
         if re.search(pattern, said):
             return why
-    return f"on a single one it fails with {type(reason).__name__}: {_first_line(reason)}"
+    return f"on a single one it fails with {type(reason).__name__}: {first_line(reason)}"
 
 
 def refusal(name: str, layer: str, why: str) -> UserError:
     where = f"layer '{name}' ({layer})" if name else f"the module itself ({layer})"
     return UserError(f"model: {where} cannot be computed for one record by itself: {why}.")
-
-
-def _first_line(reason: Exception) -> str:
-    return (str(reason).strip().split("\n")[0] or type(reason).__name__)[:160].rstrip(".")

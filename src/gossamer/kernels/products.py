@@ -17,10 +17,8 @@ Row = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 # Never that there is no infinity and no NaN: they must come through.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
-AS_WRITTEN = {
-    "contract",
-    "nsz",
-}  # eight products by twos: fewer roundings in a row, which `rounding` counts on
+# Eight products by twos: fewer roundings in a row, which `rounding` counts on.
+AS_WRITTEN = {"contract", "nsz"}
 CACHED_FLOATS = 1 << 16  # of the second factor at a time: fits into one core's L2 cache beside the rest
 
 

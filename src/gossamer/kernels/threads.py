@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Lock
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 _lock = Lock()
@@ -33,18 +31,14 @@ def cores() -> int:
     return torch.get_num_threads()
 
 
-def submit(work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-    """Start work in the background."""
-    return _started().submit(work, *args, **kwargs)
-
-
 def run_all(work: Callable[[T], object], parts: Iterable[T]) -> None:
     """Do all parts, side by side, and raise what any of them raises; a single one in this thread."""
     parts = list(parts)
     if len(parts) == 1:
         work(parts[0])
         return
-    for done in [submit(work, part) for part in parts]:
+    pool = _started()
+    for done in [pool.submit(work, part) for part in parts]:
         done.result()
 
 

@@ -162,9 +162,8 @@ class ClipKind(ABC):
     stays: ClassVar[bool] = False  # is it the same in every draw?
     of: Literal["record", "lot"] = "record"  # is a lot's mean bounded as a whole, and no record by itself?
     unit: ClassVar[float] = 1.0  # the bound that stays the same over a run; 1 where there is none
-    record_bound: ClassVar[float] = (
-        math.inf
-    )  # the largest norm a record itself can have, where records are scaled
+    # The largest norm that a record itself can have, where records are scaled.
+    record_bound: ClassVar[float] = math.inf
 
     def schedule(self, draws: int) -> Schedule:
         """C_k as a function of the draw; 1 where the clip has no sequence of its own."""

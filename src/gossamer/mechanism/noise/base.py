@@ -166,9 +166,8 @@ class NoiseKind(ABC):
     bound: float | None = None  # where it ends in units of its scale, if that is given
     exponent: ClassVar[float] = 2.0
     observer: ClassVar[Observer] = EVERYONE  # whom its releases are planned to hold against
-    all_alike: ClassVar[bool] = (
-        True  # does its covariance know how many nodes are honest, and nothing else of them?
-    )
+    # Does its covariance know how many nodes are honest, and nothing else of them?
+    all_alike: ClassVar[bool] = True
     # What a release hides a record behind, over the noise that its node adds: more than 1 if others help.
     kept: ClassVar[float] = 1.0
     # What the first line of a ledger says of the noise: σ over the public step, and what its price needs.

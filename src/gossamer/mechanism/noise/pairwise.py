@@ -45,9 +45,8 @@ from gossamer.mechanism.noise.base import (
     families,
 )
 
-Join = Callable[
-    [list[str]], list[str]
-]  # one public key of each hosted node, in hexadecimal → those of all nodes
+# One public key of each hosted node, in hexadecimal → those of all nodes.
+Join = Callable[[list[str]], list[str]]
 
 
 def pair_streams(nodes: Sequence[int], secrets: Secrets, join: Join, context: str) -> dict[Edge, Stream]:
