@@ -61,12 +61,12 @@ def test_the_worst_coalition_sees_what_all_are_promised_at_most(case):
 
 
 def test_the_worst_coalition_is_after_the_node_with_the_least_noise():
-    assert Secrets.complete(4).worst_coalition(2, 100.0) == ((2, 3), 0)
+    assert Secrets.complete(4).worst_coalition(2, 100.0, [1.0] * 4) == ((2, 3), 0)
     assert Secrets.complete(4).worst_coalition(2, 100.0, [2.0, 2.0, 1.0, 2.0]) == ((1, 3), 2)
 
 
 def test_of_coalitions_too_many_to_try_the_neighbours_of_a_node_are_one():
-    members, node = Secrets.exponential(64).worst_coalition(6, 100.0)
+    members, node = Secrets.exponential(64).worst_coalition(6, 100.0, [1.0] * 64)
     assert len(members) == 6
     assert all((node - i) % 64 in HOPS or (i - node) % 64 in HOPS for i in members)
 

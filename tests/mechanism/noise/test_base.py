@@ -75,12 +75,6 @@ def test_a_release_takes_over_how_records_take_part(noise: Any) -> None:
 
 
 @every_noise
-def test_the_sensitivity_is_never_below_the_bound(noise: Any) -> None:
-    bound = torch.tensor([1e-6, 1.0, 1e6], dtype=torch.float64)
-    assert bool((noise.sensitivity(bound, D) >= bound).all())
-
-
-@every_noise
 def test_runs_side_by_side_have_the_levels_of_their_node(noise: Any) -> None:
     uneven = dataclasses.replace(noise, levels=Levels(torch.tensor([1.0, 2.0, 3.0]), noise.levels.shape))
     twice = uneven.repeated(2)
