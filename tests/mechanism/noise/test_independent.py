@@ -21,9 +21,6 @@ PART = Participation("full", 1.0, "add-remove")
 class Shown(Mechanism):
     """Its noise is its scale, and its release what it was asked for."""
 
-    def sensitivity(self, bound: torch.Tensor, dimension: int) -> torch.Tensor:
-        return 2 * bound
-
     def draw(self, at: Any, sums: Any, scale: Any, ready: Any) -> None:
         sums += scale[:, None]
 
@@ -35,13 +32,13 @@ class Hidden(Shown):
     scale_is_public: ClassVar[bool] = False
 
 
-def test_the_scale_is_the_multiplier_times_the_sensitivity_of_the_active_nodes() -> None:
+def test_the_scale_is_the_multiplier_times_the_bound_of_the_active_nodes() -> None:
     sums = torch.zeros(3, 2, dtype=torch.float64)
     Shown(levels(1.0, 3)).add(
         Stream.seeded(0), range(3), 0, sums, multiplier=torch.tensor([1.0, 2.0, 3.0]).double(),
         bound=torch.tensor([0.5, 0.5, 1.0]).double(), active=torch.tensor([True, False, True]),
     )  # fmt: skip
-    assert sums[:, 0].tolist() == [1.0, 0.0, 6.0]
+    assert sums[:, 0].tolist() == [0.5, 0.0, 3.0]
 
 
 def test_a_release_is_of_that_scale_where_it_is_public_and_of_the_multiplier_where_not() -> None:
