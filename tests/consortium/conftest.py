@@ -10,8 +10,8 @@ import pytest
 from tests.support.consortia import RECIPE, Clock, on_disk, rows
 from tests.support.peer_studies import study_of_two
 
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import now
+from gossamer.consortium.folders import Coordinator
 from gossamer.consortium.study import Study, pack
 
 

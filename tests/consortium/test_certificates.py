@@ -12,9 +12,8 @@ from tests.support.consortia import RECIPE, Clock, on_disk, rows
 import gossamer
 from gossamer.consortium.authority import make_site_key
 from gossamer.consortium.certificates import signed_by_site, verify_set
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import now
-from gossamer.consortium.site import Site, join
+from gossamer.consortium.folders import Coordinator, Site, join
 from gossamer.consortium.study import Study, pack
 from gossamer.errors import UserError
 from gossamer.results.verify import verify_files

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.consortia import RECIPE, rows
 
-from gossamer.consortium.site import Site
+from gossamer.consortium.folders import Site
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_help_needs_neither_torch_nor_a_library_of_keys() -> None:
 def test_nothing_that_a_site_types_loads_torch() -> None:
     code = "\n".join(
         [
-            "import sys; from gossamer.consortium import coordinator, site",
+            "import sys; from gossamer.consortium import folders",
             "print('torch' in sys.modules)",
         ]
     )

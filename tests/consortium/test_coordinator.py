@@ -7,9 +7,8 @@ import pytest
 from tests.support.consortia import Clock, accepted, on_disk
 
 from gossamer.consortium import files
-from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.folders import Coordinator, Site, join
 from gossamer.consortium.roster import Left
-from gossamer.consortium.site import Site, join
 from gossamer.errors import UserError
 
 

@@ -26,12 +26,11 @@ pytest.importorskip("grpc")
 @pytest.mark.slow
 def test_the_demo_is_the_simulator_and_its_certificates_verify(tmp_path: Path) -> None:
     said: list[str] = []
-    found = demo(tmp_path, sites=3, rounds=25, limit=240, say=said.append)
-    accuracies, epsilon = found.simulated
-    mean = sum(accuracy for accuracy, _ in found.sites.values()) / 3
+    sites, (accuracies, epsilon) = demo(tmp_path, sites=3, rounds=25, limit=240, say=said.append)
+    mean = sum(accuracy for accuracy, _ in sites.values()) / 3
     assert abs(mean - sum(accuracies) / 3) < 0.08  # a wide margin: noise is drawn anew
     assert mean > 0.7
-    for _, proven in found.sites.values():
+    for _, proven in sites.values():
         assert proven == pytest.approx(epsilon, rel=1e-6)
     assert any("3 certificates, each signed by its site's key, none missing" in line for line in said)
     assert not list(tmp_path.rglob("seal.key"))
@@ -40,12 +39,11 @@ def test_the_demo_is_the_simulator_and_its_certificates_verify(tmp_path: Path) -
 @pytest.mark.slow
 def test_with_the_same_seed_the_demo_is_the_simulator_ledger_for_ledger(tmp_path: Path) -> None:
     said: list[str] = []
-    found = demo(tmp_path, sites=4, rounds=30, limit=400, say=said.append, seed=5)
-    accuracies, epsilon = found.simulated
-    for (name, (accuracy, proven)), simulated in zip(found.sites.items(), accuracies, strict=True):
+    sites, (accuracies, epsilon) = demo(tmp_path, sites=4, rounds=30, limit=400, say=said.append, seed=5)
+    for (name, (accuracy, proven)), simulated in zip(sites.items(), accuracies, strict=True):
         assert abs(accuracy - simulated) <= 0.005, name
         assert proven == pytest.approx(epsilon, rel=1e-9)
-    for k, name in enumerate(found.sites):
+    for k, name in enumerate(sites):
         site, simulated = (
             read_all(folder)[k][1]
             for folder in (tmp_path / name / "part" / "run", tmp_path / "simulated" / "run")

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk
 
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import now, write_signed
-from gossamer.consortium.site import Site
+from gossamer.consortium.folders import Coordinator, Site
 from gossamer.consortium.study import Study, pack
 from gossamer.errors import UserError
 

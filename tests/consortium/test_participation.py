@@ -12,13 +12,11 @@ import pytest
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk, rows
 from tests.support.peer_studies import said, study_of_two
 
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import now
+from gossamer.consortium.folders import ROSTER, Coordinator, join
 from gossamer.consortium.links import Links
-from gossamer.consortium.participation import Participation, RosterFollower, epoch_with_graph, repeated
-from gossamer.consortium.peer import gradient_scale
+from gossamer.consortium.peer import Participation, RosterFollower, epoch_with_graph, gradient_scale, repeated
 from gossamer.consortium.roster import Member
-from gossamer.consortium.site import ROSTER, join
 from gossamer.consortium.study import Study, pack
 from gossamer.errors import UserError
 from gossamer.training.plan import Plan

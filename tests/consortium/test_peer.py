@@ -19,21 +19,22 @@ from tests.support.traced import total
 
 from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.files import now
+from gossamer.consortium.folders import join
 from gossamer.consortium.frames import Frame, Place, unpack
 from gossamer.consortium.journal import FileStorage, Journal
 from gossamer.consortium.mass import Mass
-from gossamer.consortium.participation import Participation, repeated
 from gossamer.consortium.peer import (
     JOURNAL,
     LINKS_FILE,
     PLANNED,
     OneSite,
+    Participation,
     own_figures,
     progress_line,
+    repeated,
     take_part,
     write_links,
 )
-from gossamer.consortium.site import join
 from gossamer.consortium.study import Study as PackedStudy
 from gossamer.consortium.study import pack
 from gossamer.errors import UserError

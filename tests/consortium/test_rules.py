@@ -14,7 +14,7 @@ from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.algorithms.wrappers import Centre, ExactMean, FinalGossip, Mixes, Momentum, Wrapper
-from gossamer.consortium.rules import Rule, Shares, Sums, TrackedAverages, channel_of, rule_of
+from gossamer.consortium.exchange import Rule, Shares, Sums, TrackedAverages, channel_of, rule_of
 from gossamer.errors import UserError
 
 LR = Exponential(0.1)

@@ -8,8 +8,7 @@ from tests.support.consortia import Clock, accepted, on_disk
 
 from gossamer.consortium import files
 from gossamer.consortium.authority import make_site_key
-from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.site import Site, accept, join
+from gossamer.consortium.folders import Coordinator, Site, accept, join
 from gossamer.errors import UserError
 from gossamer.results.signatures import private_pem
 

@@ -18,8 +18,7 @@ from tests.support.simulated_links import Network
 
 import gossamer
 from gossamer.consortium.files import now
-from gossamer.consortium.participation import Participation
-from gossamer.consortium.peer import take_part
+from gossamer.consortium.peer import Participation, take_part
 from gossamer.errors import UserError
 from gossamer.results.rundir import OF_SITE
 

@@ -13,12 +13,10 @@ from tests.support.consortia import RECIPE, rows
 from gossamer.accounting.budget import default_folder
 from gossamer.config.layers import resolve
 from gossamer.config.methods import PRESETS
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import now, write_signed
+from gossamer.consortium.folders import Coordinator, Site
 from gossamer.consortium.roster import sign_roster
-from gossamer.consortium.rules import SURVIVES
-from gossamer.consortium.site import Site
-from gossamer.consortium.study import Study, pack, refuse_for_peers
+from gossamer.consortium.study import SURVIVES, Study, pack, refuse_for_peers
 from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.budget import places

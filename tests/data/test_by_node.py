@@ -102,7 +102,7 @@ def test_columns_are_matched_by_name_not_by_place(tmp_path: Path) -> None:
 def test_names_that_differ_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"site-1\.csv' has other columns than .*lacks b and has c besides"):
         in_files(tmp_path, "a,b,y\n1,2,0\n", "a,c,y\n1,2,1\n")
-    with pytest.raises(UserError, match=r"it has c besides; give all files the same names"):
+    with pytest.raises(UserError, match=r"it has c besides; give all the same names"):
         in_files(tmp_path, "a,b,y\n1,2,0\n", "a,c,y,b\n1,2,1,3\n")
     found = in_files(tmp_path, "a,b,y\n1,2,0\n", "a,c,y,b\n1,2,1,3\n", features=["b", "a"])
     assert found.x_train.tolist() == [[2, 1], [3, 1]]

@@ -351,7 +351,7 @@ def test_arrays_of_several_labels(tmp_path):
         ),
         ({"label": ["flu", "site"]}, LABELLED, "data.label has a label that is neither yes nor no"),
         ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "must not contain the label"),
-        ({"label": "flu", "task": "multi-label"}, LABELLED, "needs a list of columns in data.label"),
+        ({"label": "flu", "task": "multi-label"}, LABELLED, "needs a list in data.label"),
         ({"label": ["flu"], "task": "regression"}, LABELLED, "data.task = 'regression'"),
         ({"label": ["flu"], "classes": 2, "owner": "site"}, LABELLED, "data.task = 'multi-label' has none"),
     ],

@@ -16,11 +16,10 @@ from tests.support.simulated_links import MemoryStorage
 from tests.support.traced import total
 
 from gossamer.consortium.certificates import verify_set
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.demo import _free_ports, prepare, start
+from gossamer.consortium.folders import Coordinator, accept, join
 from gossamer.consortium.journal import Journal
 from gossamer.consortium.mass import Mass
-from gossamer.consortium.site import accept, join
 from gossamer.runtime.launch import end as stop
 from gossamer.training.certificates import verify
 

@@ -17,8 +17,7 @@ from tests.support.replay import replay_push_sum
 from tests.support.simulated_peers import copied, simulate
 
 from gossamer.consortium.files import now
-from gossamer.consortium.participation import Participation
-from gossamer.consortium.peer import OneSite
+from gossamer.consortium.peer import OneSite, Participation
 from gossamer.training.assemble import assemble
 from gossamer.training.run import Run
 

@@ -18,12 +18,11 @@ pytest.importorskip("grpc")
 from tests.support.traced import total
 
 from gossamer.consortium.authority import issue, make_site_key, pem
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import now
+from gossamer.consortium.folders import KEY, Coordinator, Site
 from gossamer.consortium.frames import Frame, Place, unpack
 from gossamer.consortium.grpc_links import GrpcLinks, Identity
 from gossamer.consortium.roster import Member
-from gossamer.consortium.site import KEY, Site
 from gossamer.consortium.study import Study
 from gossamer.results.signatures import private_pem
 

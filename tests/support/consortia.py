@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gossamer.consortium.authority import issue, make_authority, make_site_key, pem
-from gossamer.consortium.coordinator import Coordinator
+from gossamer.consortium.folders import Coordinator, accept, join
 from gossamer.consortium.roster import Joined, Member, Roster, sign_roster
-from gossamer.consortium.site import accept, join
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from gossamer.consortium.demo import NAMES, prepare
 from gossamer.consortium.files import now
 from gossamer.consortium.journal import Contents, FileStorage, Journal
 from gossamer.consortium.mass import Mass
-from gossamer.consortium.participation import Participation
+from gossamer.consortium.peer import Participation
 from gossamer.runtime.launch import end as stop
 from gossamer.training.certificates import verify
 

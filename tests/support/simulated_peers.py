@@ -11,8 +11,7 @@ from tests.support.real_peers import Peers
 from tests.support.simulated_links import Network
 
 from gossamer.consortium.files import now
-from gossamer.consortium.participation import Participation
-from gossamer.consortium.peer import take_part
+from gossamer.consortium.peer import Participation, take_part
 from gossamer.training.run import Outcome
 
 WEATHER = "the weather"

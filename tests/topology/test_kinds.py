@@ -98,7 +98,7 @@ from gossamer.topology.schedule import Topology
             {"mixing": "lazy"},
             "topology.mixing = 'lazy' must be 'metropolis' or 'uniform'",
         ),
-        ("ring", 5, "column", {"mixing": "uniform"}, "topology.mixing = 'uniform' is for doubly stochastic"),
+        ("ring", 5, "column", {"mixing": "uniform"}, "topology.mixing = 'uniform' is for weights 'doubly'"),
         ("directed-ring", 5, "doubly", {"mixing": "metropolis"}, "no metropolis weights"),
         ("matrix", 1, "doubly", {"matrix": [[1.0]], "mixing": "uniform"}, "does not apply"),
         (

@@ -15,8 +15,8 @@ from gossamer.arguments import DataDir, Set
 from gossamer.errors import StoppedError, UserError
 
 if TYPE_CHECKING:
-    from gossamer.consortium.coordinator import Coordinator
-    from gossamer.consortium.participation import Participation
+    from gossamer.consortium.folders import Coordinator
+    from gossamer.consortium.peer import Participation
     from gossamer.consortium.roster import Roster
     from gossamer.consortium.study import Study
 
@@ -49,7 +49,7 @@ def warn(sentences: Sequence[str]) -> None:
 
 
 def _coordinator(folder: Path | None) -> Coordinator:
-    from gossamer.consortium.coordinator import Coordinator
+    from gossamer.consortium.folders import Coordinator
 
     return Coordinator.find(folder)
 
@@ -65,12 +65,13 @@ def pki_init(
     name: Annotated[str, typer.Argument(help="Of the consortium.")], folder: NewFolder = None
 ) -> None:
     """Begin a consortium: its key, and a roster without sites."""
-    from gossamer.consortium.coordinator import KEY, Coordinator
+    from gossamer.consortium.folders import AUTHORITY_KEY, Coordinator
 
     coordinator = Coordinator.init(name, folder)
     say(f"consortium {name} begun in {coordinator.folder}")
     say(f"authority: {coordinator.roster().fingerprint}")
-    say(f"keep {coordinator.folder / KEY} to yourself and make a copy: who has it can let anybody in")
+    key = coordinator.folder / AUTHORITY_KEY
+    say(f"keep {key} to yourself and make a copy: who has it can let anybody in")
     say("next: gossamer pki invite SITE")
 
 
@@ -106,7 +107,7 @@ def pki_join(
     """At a site: make its key and a request. The key never leaves; the request is sent back."""
     from gossamer.consortium import files
     from gossamer.consortium.authority import Invite
-    from gossamer.consortium.site import join
+    from gossamer.consortium.folders import join
 
     is_text = invite.startswith("gossamer-invite-")
     parsed = Invite.read(invite if is_text else files.read(Path(invite)).decode(errors="replace"))
@@ -170,7 +171,7 @@ def pki_accept(
 ) -> None:
     """At a site: look at a new roster and make it your own."""
     from gossamer.consortium import files
-    from gossamer.consortium.site import FILE, accept
+    from gossamer.consortium.folders import FILE, accept
 
     path = files.only_folder_with(FILE, "--site", "site's folder", site) / FILE
 
@@ -305,7 +306,7 @@ def peer_check(
 
 
 def _open(study: Path, site: Path, folder: Path) -> Participation:
-    from gossamer.consortium.participation import Participation
+    from gossamer.consortium.peer import Participation
 
     participation = Participation.open(study, site, folder)
     warn(participation.warnings)

@@ -40,8 +40,9 @@ class Contact:
     last_frame: float = -math.inf  # when anything was sent to it
     owes_greeting: bool = False  # it was new or suspect, and should learn that it was heard
     decisions_sent: frozenset[int] = frozenset()
-    last_sent: dict[int, tuple[float, int]] = field(default_factory=dict)  # parcel → time and round
-    first_sent: dict[int, float] = field(default_factory=dict)
+    sent: dict[int, tuple[float, float, int]] = field(
+        default_factory=dict
+    )  # parcel → first and last time, round
     lost: set[int] = field(default_factory=set)  # parcels that seem lost: later ones have arrived
     offers: dict[Place, Frame] = field(default_factory=dict)
     early: list[Arrival] = field(default_factory=list)  # of a channel that has not begun here
@@ -117,7 +118,7 @@ class Contacts:
         contact = self[site]
         if contact.suspect or contact.ahead is not None or self._is_down(site):
             return False
-        if any(self.clock() - first > self.pace.deadline for first in contact.first_sent.values()):
+        if any(self.clock() - first > self.pace.deadline for first, _, _ in contact.sent.values()):
             return False
         heard = contact.heard
         return heard is not None and abs(heard.round - self.mass.place.round) <= self.pace.late
@@ -168,8 +169,8 @@ class Contacts:
             # The newest first: its receiver waits for it, and not for those that were late before.
             for number in sorted(due, reverse=True):
                 self.post(site, "share", parcel=self.mass.outbound[site].parcels[number])
-                contact.last_sent[number] = self.clock(), self.mass.place.round
-                contact.first_sent.setdefault(number, self.clock())
+                now = self.clock()
+                contact.sent[number] = contact.sent.get(number, (now,))[0], now, self.mass.place.round
             if not due and self._owes_answer(site):
                 self.post(site, "hello")
             contact.lost.clear()
@@ -180,8 +181,7 @@ class Contacts:
     def _due(self, site: str) -> list[int]:
         """Return the numbers of the parcels to send now: only of those that are on disk."""
         contact, parcels = self[site], self.mass.parcels_to(site)
-        contact.last_sent = {n: sent for n, sent in contact.last_sent.items() if n in parcels}
-        contact.first_sent = {n: sent for n, sent in contact.first_sent.items() if n in parcels}
+        contact.sent = {n: sent for n, sent in contact.sent.items() if n in parcels}
         written = self.mass.durable_view(site).following
         return [n for n in parcels if n < written and (n in contact.lost or self._is_due(contact, n))]
 
@@ -193,9 +193,9 @@ class Contacts:
 
     def _is_due(self, contact: Contact, number: int) -> bool:
         """Not sent yet, or so long ago that it must be lost; it should arrive before it is too late to be taken."""
-        if number not in contact.last_sent:
+        if number not in contact.sent:
             return True
-        sent_at, sent_in = contact.last_sent[number]
+        _, sent_at, sent_in = contact.sent[number]
         late = self.mass.place.round - sent_in >= max(2, self.pace.late // 2)
         return late or self.clock() - sent_at >= self.pace.deadline
 

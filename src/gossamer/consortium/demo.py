@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from gossamer.accounting.budget import STATE
+from gossamer.config.layers import named, resolve
 from gossamer.consortium.certificates import verify_set
-from gossamer.consortium.coordinator import Coordinator
-from gossamer.consortium.site import accept, join
+from gossamer.consortium.folders import Coordinator, accept, join
 from gossamer.consortium.study import pack
 from gossamer.data.source import datasets
 from gossamer.errors import UserError
@@ -30,6 +30,9 @@ from gossamer.results.rundir import read_metrics, read_object
 from gossamer.results.tables import Table
 from gossamer.runtime.launch import end as end_processes
 from gossamer.runtime.launch import environment
+from gossamer.training.assemble import assemble
+from gossamer.training.plan import Plan
+from gossamer.training.run import execute
 
 NAMES = (
     "alder", "birch", "cedar", "elm", "fir", "hazel", "juniper", "larch", "maple", "oak", "pine", "rowan", "spruce",
@@ -38,11 +41,8 @@ NAMES = (
 Say = Callable[[str], None]
 
 
-class Result(NamedTuple):
-    """By site: (accuracy of its model, its proven ε); and the same of the simulator."""
-
-    sites: Mapping[str, tuple[float, float | None]]
-    simulated: tuple[Sequence[float], float | None]
+Simulated = tuple[Sequence[float], float | None]  # the accuracy of every node's model, the worst proven ε
+Result = tuple[dict[str, tuple[float, float | None]], Simulated]  # the same by site, and simulated
 
 
 def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed: int | None = None) -> Result:
@@ -60,12 +60,12 @@ def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed:
         for line in ("", *verify_set(runs, study)):
             say(line)
         figures = {name: _figures(runs[node], node) for node, name in enumerate(names)}
-        result = Result(figures, _simulate(folder, names, rounds, changes))
+        simulated = _simulate(folder, names, rounds, changes)
     finally:
         os.environ.pop(STATE)
         if before is not None:
             os.environ[STATE] = before
-    accuracies, epsilon = result.simulated
+    accuracies, epsilon = simulated
     rows = [
         (name, f"{accuracy:.3f}", epsilon_text(proven), f"{other:.3f}", epsilon_text(epsilon))
         for (name, (accuracy, proven)), other in zip(figures.items(), accuracies, strict=True)
@@ -73,28 +73,13 @@ def demo(folder: Path, *, sites: int, rounds: int, limit: float, say: Say, seed:
     noise = "noise differs from run to run" if seed is None else "seeded noise, the same in both: no privacy"
     terms = f"(δ = 0.0001, add-remove, unit: {UNIT}; observer: who sees all messages; {noise})"
     say(f"\n{Table(('site', 'accuracy', 'proven ε', 'simulator: accuracy', 'proven ε'), rows, [terms])}")
-    return result
+    return figures, simulated
 
 
 def recipe(sites: int, rounds: int) -> dict[str, Any]:
     """Return the quickstart's recipe, for so many sites with files of their own."""
-    return {
-        "name": "demo",
-        "nodes": sites,
-        "rounds": rounds,
-        "data": {"kind": "csv", "label": "digit", "classes": 10},
-        "model": {"kind": "softmax"},
-        "topology": {"kind": "one-peer-exponential"},
-        "algorithm": {"kind": "dyn-d2p", "lr": 2.0},
-        "privacy": {
-            "epsilon": 8.0,
-            "delta": 1e-4,
-            "adjacency": "add-remove",
-            "sampling": {"kind": "poisson", "rate": 0.25},
-            "clip": {"kind": "decaying", "start": 1.0, "ratio": 2.0},
-            "noise": {"source": "system", "schedule": {"kind": "growing-budget", "ratio": 2.0}},
-        },
-    }
+    data = {"kind": "csv", "label": "digit", "classes": 10}
+    return {**named("quickstart")[1], "name": "demo", "nodes": sites, "rounds": rounds, "data": data}
 
 
 def _places(folder: Path) -> dict[str, str]:
@@ -197,15 +182,8 @@ def _figures(run: Path, node: int) -> tuple[float, float | None]:
     return accuracy, certificate["epsilon_by_node"][node]["proven"]
 
 
-def _simulate(
-    folder: Path, names: Sequence[str], rounds: int, changes: Mapping[str, Any]
-) -> tuple[Sequence[float], float | None]:
+def _simulate(folder: Path, names: Sequence[str], rounds: int, changes: Mapping[str, Any]) -> Simulated:
     """Run the same recipe on the same files in this process, behind the sites' own part: no cap is touched."""
-    from gossamer.config.layers import resolve
-    from gossamer.training.assemble import assemble
-    from gossamer.training.plan import Plan
-    from gossamer.training.run import execute
-
     out = folder / "simulated"
     out.mkdir()
     counts = [len((folder / f"{name}.csv").read_text().splitlines()) - 1 for name in names]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,22 +21,27 @@ from pydantic import Field, PrivateAttr
 from gossamer.config.layers import named, resolve, whole
 from gossamer.config.schema import RunConfig, Runtime
 from gossamer.consortium import files
-from gossamer.consortium.coordinator import Coordinator
 from gossamer.consortium.files import Digest, Stamp, Strict
+from gossamer.consortium.folders import Coordinator, Site
 from gossamer.consortium.roster import Member, Roster, Span, Version
-from gossamer.consortium.rules import refuse_for_peers
-from gossamer.consortium.site import Site
 from gossamer.data.dataset import Dataset, digest
 from gossamer.data.own import PLACE, OwnFile
 from gossamer.data.partition import Even
 from gossamer.data.tables import Records
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_values
+from gossamer.methods import method_of
+from gossamer.models.networks import Own, Withheld
 from gossamer.results.rundir import config_text
 from gossamer.results.trained.weights import model_digests
 from gossamer.topology.kinds import Matrix, read_matrix
 from gossamer.training.data import DataCache
 from gossamer.training.plan import Plan
+
+PUSH_SUM = "push-sum"
+# Update rules whose sums survive messages that are lost, late or repeated, and sites that are away.
+SURVIVES = (PUSH_SUM, "dsgd", "dsgt", "dinno", "km")
+
 
 KIND, ENDING = "study", ".study"
 
@@ -235,6 +241,77 @@ def first_model(plan: Plan) -> Model:
     frozen = [value.flatten().float() for value in fixed_values(plan.module).values()]
     every = torch.cat([plan.stack.flatten(plan.module), *frozen]).reshape(1, -1)
     return Model(digest=model_digests(every)[0], parameters=plan.stack.dim)
+
+
+# What peers can run
+
+
+def refuse_for_peers(config: RunConfig, *, for_science: bool) -> None:
+    """Refuse what separate sites cannot run: what needs everyone at once, one machine's files, or foreign code.
+
+    What no run can be is refused by `training/plan.py`.
+    """
+    for problem in chain(_data_problems(config), _method_problems(config, for_science)):
+        raise UserError(problem)
+
+
+def _data_problems(config: RunConfig) -> Iterator[str]:
+    data, evaluation, sites = config.data, config.evaluation, config.privacy.max_sites
+    if not isinstance(data, OwnFile):
+        yield f"data.kind = {data.kind!r} does not go with peers; use csv, parquet or npz, a file for each site."
+        return
+    if data.one_lot:
+        yield f"data.path = {data.path!r} is one file for all; put {{node}} into its name, or name data.owner."
+    if data.classes is None and data.task != "regression" and not data.multi_label:
+        yield 'data.classes is not set, and no site sees all labels; set it, or data.task = "regression".'
+    for key in ("train_rows", "held_out"):
+        if (value := getattr(data, key)) is not None:
+            yield f"data.{key} = {value} draws among the records of all sites, which nobody has; leave it out."
+    if data.pca is not None and data.pca_from in ("train", "private"):
+        yield f"data.pca_from = {data.pca_from!r} fits on the records of all sites; name a public set."
+    if data.private_steps:
+        steps = " and ".join(data.private_steps)
+        yield f"{steps}: this takes sums over all sites; declare data.ranges, or public weights."
+    if evaluation.private is not None:
+        # A site that skipped rounds or left would be evaluated at another moment.
+        yield f"evaluation.private = {evaluation.private:g} needs all sites at once; leave it out, or name data.test."
+    if evaluation.diagnostics:
+        yield "evaluation.diagnostics = true is not private and must not leave a site; leave it out."
+    if sites > 1:
+        yield f"privacy.unit.max_sites = {sites}: no site has the others' ledgers; use 1, each person at one site."
+
+
+def _method_problems(config: RunConfig, for_science: bool) -> Iterator[str]:
+    algorithm, noise, centre = config.algorithm, config.privacy.noise, config.privacy.centre
+    sampling, schedule = config.privacy.sampling.kind, "privacy.noise.schedule.kind"
+    kind, science = f"algorithm.kind = {algorithm.kind!r}", "or --for-science on records that need no privacy"
+    if config.baseline != "none":
+        yield f"baseline = {config.baseline!r} is for comparisons in one process; leave it out for peers."
+    if isinstance(config.model, Own | Withheld):
+        yield "model.kind = 'own' is code, and a study carries none; use one of the models that every site has."
+    if algorithm.rule not in SURVIVES:
+        yield f"{kind} cannot run among peers: it may not survive lost messages; use dyn-d2p or full-lot."
+    if algorithm.mixes == "exact":
+        yield "algorithm.mixes = 'exact' needs every site in every exchange, and peers may be away; use a number."
+    if algorithm.rule != PUSH_SUM and (algorithm.final_gossip or centre is not None):
+        gossip = f"algorithm.final_gossip = {algorithm.final_gossip}"
+        key = gossip if centre is None else f"privacy.centre = {centre:g}"
+        yield f"{key} agrees by push-sum, and {kind} does not; leave it out, or use full-lot."
+    if noise.kind.cancels:
+        family = f"privacy.noise.family.kind = {noise.family.kind!r}"
+        yield f"{family} cancels only if every message arrives, and peers may be away; use 'gaussian'."
+    if noise.on == "iterate":
+        yield "privacy.noise.on = 'iterate' puts noise on messages, which the journal repeats; use 'gradient'."
+    if not method_of(config).resumable:
+        yield f"privacy.sampling.kind = {sampling!r} cannot survive the crash of one site; use 'poisson' or 'full'."
+    if for_science:
+        return
+    if noise.source == "seeded":
+        yield f"privacy.noise.source = 'seeded' is noise that everyone can draw; use 'system', {science}."
+    if not noise.kind.adds:
+        yield f"{schedule} = 'none' protects nobody; set privacy.epsilon, {science}."
+    if config.mode != "sound":
+        yield f'mode = {config.mode!r} claims an ε that is not proven; use "sound", {science}.'
 
 
 # Packing

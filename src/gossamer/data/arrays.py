@@ -214,10 +214,9 @@ def _in_file(shape: tuple[int, int]) -> Floats:
                 file.truncate(size)
             return np.memmap(file, np.float32, "r+", shape=shape)
     except OSError as error:
-        raise UserError(
-            f"data.mapped: no file of {format_bytes(size)} can be created in {folder} ({error.strerror}); make room, "
-            "or name another folder in the environment variable TMPDIR"
-        ) from None
+        what = f"no file of {format_bytes(size)} can be created in {folder} ({error.strerror})"
+        remedy = "make room, or name another folder in the environment variable TMPDIR"
+        raise UserError(f"data.mapped: {what}; {remedy}") from None
 
 
 COMMON = 6  # a row that occurs so often is one that many have

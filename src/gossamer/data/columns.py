@@ -325,10 +325,8 @@ def _bounded(schema: dict[str, Column]) -> dict[str, Column]:
         raise UserError("data.columns declares no column: name at least one, or leave the table out")
     width = sum(len(column.levels) if isinstance(column, Categorical) else 1 for column in schema.values())
     if width > MOST_COLUMNS:
-        raise UserError(
-            f"data.columns makes {width} numbers of a record, and at most {MOST_COLUMNS} are taken: declare fewer "
-            "levels, and let the rest be other"
-        )
+        what = f"data.columns makes {width} numbers of a record, and at most {MOST_COLUMNS} are taken"
+        raise UserError(f"{what}: declare fewer levels, and let the rest be other")
     return schema
 
 
@@ -366,10 +364,8 @@ def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, An
     for name, column in schema.items():
         values = plain(table[name])
         if not column.fits(values.type):
-            raise UserError(
-                f"{where}: column {name!r} holds values of type {values.type}, and data.columns.{name} is "
-                f"{column.kind}: declare it as what it is"
-            )
+            what = f"{where}: column {name!r} holds values of type {values.type}"
+            raise UserError(f"{what}, and data.columns.{name} is {column.kind}: declare it as what it is")
         width = len(column.numbers(name))
         missing, _ = column.encode(values, out[:, at : at + width])
         at += width
@@ -377,10 +373,8 @@ def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, An
             out[:, at] = missing
             at += 1
         elif missing.any():
-            raise UserError(
-                f"{where}: column {name!r} has rows without a value, or with one that is not {column.kind}: set "
-                f"data.columns.{name}.missing = true, or fill them"
-            )
+            what = f"{where}: column {name!r} has rows without a value, or with one that is not {column.kind}"
+            raise UserError(f"{what}: set data.columns.{name}.missing = true, or fill them")
     return out
 
 

@@ -62,10 +62,8 @@ class Inputs:
         else:
             rows = as_records(array) if array.ndim in (2, 3, 4) else array
         if rows.shape[1:] != self.shape or rows.ndim == 0:
-            raise UserError(
-                f"x has shape {array.shape}; the model takes rows of shape {self.shape}: "
-                f"({', '.join(['rows', *map(str, self.shape)])})."
-            )
+            wanted = ", ".join(["rows", *map(str, self.shape)])
+            raise UserError(f"x has shape {array.shape}; the model takes ({wanted}).")
         if not np.isfinite(rows).all():
             raise UserError("x holds NaN or infinite values; fill them or leave their rows out.")
         return rows
@@ -87,10 +85,7 @@ class Inputs:
         assert self.pca is not None
         width = math.prod(rows.shape[1:])
         if self.pca_from == "train":
-            raise UserError(
-                "data.pca_from = 'train' fitted the components on the training records, which a run does not "
-                "keep: new rows cannot get what those got; train with a public data.pca_from."
-            )
+            raise UserError("data.pca_from = 'train' keeps no components for new rows; use a public set.")
         if self.pca_from == "private":  # released, so part of the model
             try:
                 numbers = np.frombuffer(base64.b64decode(self.components), "<f4").reshape(self.pca, width)
@@ -108,10 +103,8 @@ class Inputs:
         """The same in words, for a page."""
         lines = [f"column {name}: [{lo:g}, {hi:g}] becomes [0, 1]" for name, (lo, hi) in self.ranges.items()]
         for name, column in (self.schema or {}).items():
-            declared = {
-                key: value for key, value in kinds.options(column).items() if value not in (None, False)
-            }
-            options = ", ".join(f"{key} = {value}" for key, value in declared.items())
+            declared = kinds.options(column).items()
+            options = ", ".join(f"{key} = {value}" for key, value in declared if value not in (None, False))
             lines.append(f"column {name}, {column.kind}: {options}".removesuffix(": "))
         lines += [f"step: {step}" for step in self.transform]
         if self.standard is not None:

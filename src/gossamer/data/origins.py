@@ -286,11 +286,9 @@ class Origin:
                     return replace(copy, path=self.store(copy))
                 except OSError as error:
                     return replace(copy, path=None, note=f"not kept in the cache: {_reason(error)}")
-        raise UserError(
-            f"{self.name!r} was found nowhere: tried {'; '.join(tried)}; get it once with 'gossamer data get "
-            f"{self.name}' where there is a network, or put {self.wanted} into a folder and name it with --data-dir or "
-            "GOSSAMER_DATA"
-        )
+        get = f"get it once with 'gossamer data get {self.name}' where there is a network"
+        put = f"put {self.wanted} into a folder and name it with --data-dir or GOSSAMER_DATA"
+        raise UserError(f"{self.name!r} was found nowhere: tried {'; '.join(tried)}; {get}, or {put}")
 
     def files_in(self, folder: Path) -> Iterator[tuple[Path, Decoder]]:
         """What in a folder may hold this set: the npz, the publisher's files."""

@@ -51,6 +51,11 @@ class OwnRecords(Source):
         check_declared_once(self)
 
     @property
+    def schema(self) -> Mapping[str, Column] | None:  # type: ignore[override]
+        """The declared columns of a table, `data.columns`."""
+        return getattr(self, "columns", None)
+
+    @property
     def multi_label(self) -> bool:  # type: ignore[override]
         return self.task == "multi-label"
 
@@ -62,11 +67,10 @@ class OwnRecords(Source):
     def dataset(self, train: Records, held_out: Records | None) -> Dataset:
         """The records with their labels as classes, targets or 0 and 1, and declared ranges as [0, 1]."""
         test = train.first(0) if held_out is None else held_out
-        if (test.x.shape[1:], test.y.shape[1:]) != (train.x.shape[1:], train.y.shape[1:]):
-            raise UserError(
-                f"data.test holds records of shape {test.x.shape[1:]} with labels {test.y.shape[1:]}: it must be "
-                f"{train.x.shape[1:]} with {train.y.shape[1:]} as in training"
-            )
+        (x, y), (own_x, own_y) = ((part.x.shape[1:], part.y.shape[1:]) for part in (train, test))
+        if (own_x, own_y) != (x, y):
+            what = f"data.test holds records of shape {own_x} with labels {own_y}"
+            raise UserError(f"{what}: it must be {x} with {y} as in training")
         y_train, y_test, labels, classes = self._labels(train.y, test.y)
         note = "private records: the digest stays on the node"
         if classes is not None:
@@ -75,13 +79,15 @@ class OwnRecords(Source):
         parts: dict[str, Any] = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
         if train.person is not None:  # a resumed run needs the same persons
             parts["person"] = train.person
-        owner = None if train.owner is None else np.unique(train.owner, return_inverse=True)[1]
+        owner = (
+            None if train.owner is None else np.unique(train.owner, return_inverse=True)[1].astype(np.int64)
+        )
         dataset = Dataset(
             name=self.kind,
             **parts,
             classes=classes,
             public_test=self.test_is_public,
-            owner=None if owner is None else owner.astype(np.int64),
+            owner=owner,
             columns=tuple(train.columns),
             labels=train.labels if train.y.ndim == 2 else labels,
             test_shares_rows=self.test_is_public and share_rows(train.x, test.x),
@@ -103,12 +109,8 @@ class OwnRecords(Source):
         known = tables.known_labels(train, classes)
         where = "the training labels" if classes is None else "the declared data.classes"
         y_train = tables.class_numbers(train, known, "data.label", "the declared data.classes")
-        return (
-            y_train,
-            tables.class_numbers(test, known, "data.test", where),
-            tuple(known.tolist()),
-            len(known),
-        )
+        y_test = tables.class_numbers(test, known, "data.test", where)
+        return y_train, y_test, tuple(known.tolist()), len(known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ class OwnFile(OwnRecords):
         return self.owner is None and not self.file_per_node
 
     @property
-    def file_per_node(self) -> bool:
+    def file_per_node(self) -> bool:  # type: ignore[override]
         return PLACE in self.path
 
     def file_of(self, node: int | None, data_dir: Path | None) -> Path:
@@ -169,19 +171,13 @@ class _Table(OwnFile):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.label, str) == (self.task == "multi-label") and self.task is not None:
-            raise UserError(
-                f"data.task = {self.task!r}: 'multi-label' alone needs a list of columns in data.label"
-            )
+            raise UserError(f"data.task = {self.task!r}: 'multi-label' alone needs a list in data.label")
         if len(set(tables.names_of(self.label))) < len(tables.names_of(self.label)):
             raise UserError(f"data.label = {self.label} names a column twice")
 
     @property
     def multi_label(self) -> bool:  # type: ignore[override]
         return not isinstance(self.label, str)
-
-    @property
-    def schema(self) -> Mapping[str, Column] | None:
-        return self.columns
 
     @property
     def roles(self) -> Roles:
@@ -215,10 +211,8 @@ class _Table(OwnFile):
         used = features if self.columns is None else [*self.columns]
         absent = [name for name in (*used, *tables.names_of(self.label)) if name not in table.names]
         if absent:
-            raise UserError(
-                f"data.test = {self.test!r} has no column {listed(absent)}, which training has: columns are matched by "
-                f"name, and it has {listed(table.names)}"
-            )
+            what = f"data.test = {self.test!r} has no column {listed(absent)}, which training has"
+            raise UserError(f"{what}: columns are matched by name, and it has {listed(table.names)}")
         return table.records(Roles(self.label, features, schema=self.columns))
 
     def public_rows(self, data_dir: Path | None) -> Records | None:
@@ -307,10 +301,9 @@ def load_nodes(
         absent, more = [n for n in names if n not in own], [n for n in own if n not in names]
         if absent or more:
             parts = [f"lacks {listed(absent)}"] * bool(absent) + [f"has {listed(more)} besides"] * bool(more)
-            raise UserError(
-                f"data.path = {file.path!r} has other columns than {first.path!r}: it {' and '.join(parts)}; "
-                "give all files the same names, or name those to use in data.features."
-            )
+            what = f"other columns than {first.path!r}: it {' and '.join(parts)}"
+            remedy = "give all the same names, or name those to use in data.features"
+            raise UserError(f"data.path = {file.path!r} has {what}; {remedy}.")
     # Whether memory has room is decided for all files together: many small ones fill it too.
     undecided = [file for file in files.values() if isinstance(file, Parquet) and file.mapped is None]
     if is_large(sum(file.bytes_of_numbers(data_dir) for file in undecided)):
@@ -325,10 +318,10 @@ def join_nodes(parts: Mapping[int, Dataset], key: str) -> Dataset:
     for i, its in parts.items():
         same = its.x_train.shape[1:] == first.x_train.shape[1:] and its.columns == first.columns
         if not same or its.labels != first.labels:  # class 0 would differ from node to node
-            what, remedy = "columns", "give all the same"
+            both = f"for node {i} than for node {node}"
             if same:
-                what, remedy = "labels", "declare all in data.classes"
-            raise UserError(f"{key} has other {what} for node {i} than for node {node}; {remedy}.")
+                raise UserError(f"{key} has other labels {both}; declare all in data.classes.")
+            raise UserError(f"{key} has other columns {both}; give all the same.")
     every = list(parts.values())
     persons = [its.person for its in every if its.person is not None]
     sha256 = digest({"parts": np.array([its.provenance["sha256"] for its in every])})
@@ -367,15 +360,11 @@ class Memory(OwnRecords):
             raise UserError(f"data.{key} is for records of one part; leave it out.")
 
     @property
-    def layout(self) -> list[Part] | None:
+    def layout(self) -> list[Part] | None:  # type: ignore[override]
         return self.parts
 
     @property
-    def schema(self) -> Mapping[str, Column] | None:
-        return self.columns
-
-    @property
-    def file_per_node(self) -> bool:
+    def file_per_node(self) -> bool:  # type: ignore[override]
         return self.by_node
 
     @property

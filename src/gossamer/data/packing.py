@@ -90,10 +90,8 @@ def refuse_undeclared_length(x: Any, layout: Sequence[Part] | None, where: str) 
         return
     for name, value in _named(x):
         if _is_ragged(value):
-            raise UserError(
-                f"{where}: part {name} has sequences of different lengths; declare the length that they are cut or "
-                "filled up to, gossamer.Data(…, length=…)."
-            )
+            remedy = "declare the length that they are cut or filled up to, gossamer.Data(…, length=…)"
+            raise UserError(f"{where}: part {name} has sequences of different lengths; {remedy}.")
 
 
 def _named(x: Any) -> list[tuple[str | int, Any]]:

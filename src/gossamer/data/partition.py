@@ -54,6 +54,8 @@ def split(
         raise UserError(f"nodes = {nodes} must be a whole number at least 1")
     if not len(labels):
         raise UserError(f"nodes = {nodes} cannot share 0 records: give at least one per node")
+    if len(labels) < nodes and part.most_copies(nodes) == 1:
+        raise UserError(f"nodes = {nodes} is more than the {len(labels)} records: give at least one per node")
     pieces = [np.sort(rows).astype(np.int64) for rows in part.split(np.asarray(labels), nodes, rng, owner)]
     copies, most = np.bincount(np.concatenate(pieces)).max(initial=0), part.most_copies(nodes)
     if copies > most:  # every price rests on it
@@ -66,7 +68,6 @@ class Even(Partition):
     """Shuffled; sizes differ by at most one."""
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
-        _enough(labels, nodes)
         return np.array_split(rng.permutation(len(labels)), nodes)
 
 
@@ -82,7 +83,6 @@ class LabelSplit(Partition):
     t: Annotated[Fraction, "share of a class that stays on its home node"]
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
-        _enough(labels, nodes)
         holder = np.empty(len(labels), np.int64)
         dealt = 0
         for label, rows in _by_class("label-split", labels, rng):
@@ -94,10 +94,8 @@ class LabelSplit(Partition):
         parts = _gather(holder, nodes)
         empty = [node for node, part in enumerate(parts) if not len(part)]
         if empty:
-            raise UserError(
-                f"{PREFIX}.t = {self.t:g} leaves node {empty[0]} of {nodes} without records: choose a smaller t, or "
-                f"no more nodes than the {len(np.unique(labels))} classes"
-            )
+            remedy = f"choose a smaller t, or no more nodes than the {len(np.unique(labels))} classes"
+            raise UserError(f"{PREFIX}.t = {self.t:g} leaves node {empty[0]} without records: {remedy}")
         return parts
 
 
@@ -112,7 +110,6 @@ class Dirichlet(Partition):
     min_size: Annotated[Count, "fewest records of a node"] = 1
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
-        _enough(labels, nodes)
         at_most(f"{PREFIX}.min_size", self.min_size, len(labels) // nodes)
         holder = np.empty(len(labels), np.int64)
         for _, rows in _by_class("dirichlet", labels, rng):
@@ -136,7 +133,6 @@ class Shards(Partition):
     shards_per_node: Annotated[Count, "pieces that a node draws"] = 2
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
-        _enough(labels, nodes)
         per_node = at_most(f"{PREFIX}.shards_per_node", self.shards_per_node, len(labels) // nodes)
         shuffled = rng.permutation(len(labels))
         ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -177,10 +173,7 @@ class Sampled(Partition):
         for count in sizes:
             free = np.flatnonzero(left)
             if len(free) < count:
-                raise UserError(
-                    f"{PREFIX}.copies = {self.copies} leaves too few records for {nodes} nodes of {PREFIX}.size: "
-                    "allow more copies, or take smaller nodes"
-                )
+                raise UserError(f"{PREFIX}.copies = {self.copies} is too few: allow more, or smaller nodes")
             pieces.append(rng.choice(free, count, replace=False))
             left[pieces[-1]] -= 1
         return pieces
@@ -196,18 +189,12 @@ class Sizes(Partition):
     sizes: Annotated[list[Count], "records of each node"]
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
-        _enough(labels, nodes)
         counts = self.sizes
         if len(counts) != nodes:
             raise UserError(f"{PREFIX}.sizes = {counts!r} must be a list of {nodes} sizes, one per node")
         if sum(counts) > len(labels):
             raise UserError(f"{PREFIX}.sizes add up to {sum(counts)}, of {len(labels)} records")
         return np.split(rng.permutation(len(labels))[: sum(counts)], np.cumsum(counts)[:-1])
-
-
-def _enough(labels: Labels, nodes: int) -> None:
-    if len(labels) < nodes:
-        raise UserError(f"nodes = {nodes} is more than the {len(labels)} records: give at least one per node")
 
 
 def _proportions(rng: np.random.Generator, nodes: int, alpha: float) -> npt.NDArray[np.float64]:

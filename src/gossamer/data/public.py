@@ -197,15 +197,12 @@ class RandHie(Source):
     ] = "frequent"
 
     facts, origin = described("rand-hie")
+    schema: ClassVar[Mapping[str, Column] | None] = HIE_SCHEMA
 
     @property
     def known(self) -> Facts | None:
         """The table itself holds the owners of its rows."""
         return None
-
-    @property
-    def schema(self) -> Mapping[str, Column] | None:
-        return HIE_SCHEMA
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         import pyarrow as pa

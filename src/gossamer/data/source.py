@@ -67,10 +67,8 @@ class Standardise:
         unknown = [name for name in names if name not in dataset.columns]
         if unknown or dataset.x_train.ndim != 2 or dataset.x_train.shape[1] != len(dataset.columns):
             there = listed(dataset.columns) or "none with names"
-            raise UserError(
-                f"data.standardise.columns names {listed(unknown or names)}, which is no column of the records as they "
-                f"are then; there are {there}."
-            )
+            what = f"{listed(unknown or names)}, which is no column of the records as they are then"
+            raise UserError(f"data.standardise.columns names {what}; there are {there}.")
         return tuple(dataset.columns.index(name) for name in names)
 
     def check(self, source: Source, dataset: Dataset) -> None:
@@ -78,25 +76,19 @@ class Standardise:
         if dataset.x_train.ndim < 2:
             raise UserError(f"data.standardise is for records with columns, not data.kind = {source.kind!r}.")
         if source.pca is not None and not source.private_components:
-            raise UserError(
-                f"data.standardise does not go with data.pca_from = {source.pca_from!r}, whose components are of "
-                "columns as they were; use pca_from = 'private'."
-            )
+            what = f"data.pca_from = {source.pca_from!r}, whose components are of columns as they were"
+            raise UserError(f"data.standardise does not go with {what}; use pca_from = 'private'.")
         places = self.places(source, dataset)
         if len(places) > MOST_WIDTH:
-            raise UserError(
-                f"data.standardise is for at most {MOST_WIDTH:,} columns, and these records have {len(places):,}; "
-                "name those that are meant in data.standardise.columns."
-            )
+            what = f"at most {MOST_WIDTH:,} columns, and these records have {len(places):,}"
+            raise UserError(f"data.standardise is for {what}; name those meant in data.standardise.columns.")
         if source.own and self.within is None and source.schema is None and not source.transform:
             declared = getattr(source, "ranges", None) or {}
             names = [dataset.columns[i] if dataset.columns else str(i) for i in places]
             open_ended = [name for name in names if name not in declared]
             if open_ended:
-                raise UserError(
-                    f"data.standardise needs a public range of column {listed(open_ended)}; set data.ranges for it, "
-                    "however wide, or data.standardise.within."
-                )
+                what = f"data.standardise needs a public range of column {listed(open_ended)}"
+                raise UserError(f"{what}; set data.ranges for it, however wide, or data.standardise.within.")
 
 
 standardisations: Registry[Standardise] = Registry("data.standardise")
@@ -231,6 +223,11 @@ class Source(ABC):
     shuffled: ClassVar[bool] = False  # do the set's own records, or their split, follow the seed?
     facts: ClassVar[Facts | None] = None
     origin: ClassVar[Origin | None] = None  # of a public set's files
+    file_per_node: ClassVar[bool] = False  # own records, a file for each node?
+    # What the columns of a table were declared to hold; None where its numbers are taken as they are.
+    schema: ClassVar[Mapping[str, Column] | None] = None
+    # The parts of a record that a module takes as arguments of their own; None where it takes one tensor.
+    layout: ClassVar[list[Part] | None] = None
 
     @abstractmethod
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
@@ -247,24 +244,9 @@ class Source(ABC):
         return self.shuffled or self.train_rows is not None
 
     @property
-    def schema(self) -> Mapping[str, Column] | None:
-        """What the columns of a table were declared to hold; None where its numbers are taken as they are."""
-        return None
-
-    @property
-    def layout(self) -> list[Part] | None:
-        """The parts of a record that a module takes as arguments of their own; None where it takes one tensor."""
-        return None
-
-    @property
     def bytes_read(self) -> float:
         """Bytes that the records take at most while they are read, as far as the options tell; 0: files tell."""
         return 12.0 * sum(self.facts.rows) * math.prod(self.facts.shape) if self.facts else 0.0
-
-    @property
-    def file_per_node(self) -> bool:
-        """Own records, a file for each node?"""
-        return False
 
     @property
     def test_is_public(self) -> bool:
@@ -298,7 +280,11 @@ class Source(ABC):
         if self.labels is not None:
             dataset = only_labels(dataset, self.labels)
         if self.transform:
-            dataset = self._transformed(dataset, data_dir)
+            from gossamer.data.features.pipeline import transformed
+
+            # Of the user's own records nothing is cached, not even features.
+            public = partial(load_public, data_dir=data_dir)
+            dataset = transformed(dataset, self.transform, public, keep=not self.own, data_dir=data_dir)
         if self.held_out is not None:
             dataset = hold_out(dataset, self.held_out)
         if self.train_rows is not None:
@@ -357,19 +343,10 @@ class Source(ABC):
         empty = replace(dataset, x_train=dataset.x_train[:0], x_test=dataset.x_test[:0])
         return self.scaled(empty).x_train.shape[1:]
 
-    def _transformed(self, dataset: Dataset, data_dir: Path | None) -> Dataset:
-        from gossamer.data.features.pipeline import transformed
-
-        # Of the user's own records nothing is cached, not even features.
-        public = partial(load_public, data_dir=data_dir)
-        return transformed(dataset, self.transform, public, keep=not self.own, data_dir=data_dir)
-
     def scaled(self, dataset: Dataset) -> Dataset:
         if self.bias and (self.scale == "none" or dataset.x_train.ndim != 2):
-            raise UserError(
-                f"data.bias = {json.dumps(self.bias)} needs a table with data.scale = 'unit-ball' or 'unit-sphere': "
-                "the constant is part of it"
-            )
+            what = "a table with data.scale = 'unit-ball' or 'unit-sphere': the constant is part of it"
+            raise UserError(f"data.bias = {json.dumps(self.bias)} needs {what}")
         if self.scale == "none":
             return dataset
         return dataset.map(lambda x: scale_records(x, self.scale, self.bias))

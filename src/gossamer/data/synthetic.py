@@ -34,16 +34,12 @@ class _Linear(Source):
         return 12.0 * rows * self.features + 32.0 * rows * outputs + 12.0 * self.features * outputs
 
     _classes: ClassVar[int | None] = None
+    _divided: ClassVar[bool] = False  # are the coefficients, standard normal, divided by √p?
 
     @property
     def _outputs(self) -> int:
         """Rows of coefficients."""
         return 1
-
-    @property
-    def _scale(self) -> np.float32:
-        """Coefficients are standard normal, divided by this."""
-        return np.float32(1)
 
     @abstractmethod
     def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
@@ -51,7 +47,8 @@ class _Linear(Source):
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         rng = np.random.default_rng(seed)
-        truth = rng.standard_normal((self._outputs, self.features)).astype(np.float32) / self._scale
+        truth = rng.standard_normal((self._outputs, self.features)).astype(np.float32)
+        truth /= np.float32(np.sqrt(self.features) if self._divided else 1)
         truth[:, rng.permutation(self.features)[: round(self.sparsity * self.features)]] = 0
         x = rng.standard_normal((self.n + self.test, self.features), dtype=np.float32)
         y, n = self._labels(rng, x, truth), self.n
@@ -110,9 +107,7 @@ class LogisticLabels(_Linear):
 class Counts(_Linear):
     """y ~ Poisson(e^⟨x, θ⟩) with x and √p times the non-zero part of θ standard normal, for loss.kind = poisson."""
 
-    @property
-    def _scale(self) -> np.float32:
-        return np.float32(np.sqrt(self.features))
+    _divided: ClassVar[bool] = True
 
     def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
         return np.asarray(rng.poisson(np.exp(x @ truth[0])), np.float32)

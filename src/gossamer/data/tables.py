@@ -166,9 +166,8 @@ class Table(ABC):
 
         absent = [name for name in schema if name not in self.types]
         if absent:
-            raise UserError(
-                f"{self.name} has no column {listed(absent)}, which data.columns declares: it has {listed(self.names)}"
-            )
+            what = f"has no column {listed(absent)}, which data.columns declares"
+            raise UserError(f"{self.name} {what}: it has {listed(self.names)}")
         out, at, rest = np.empty((0, 0), np.float32), 0, []
         for batch in self.batches([*schema, *others], schema):
             if not at:
@@ -416,10 +415,8 @@ def same_index(name: str, value: Any, others: str, other: Any) -> None:
     """Refuse two pandas objects with different indices: they are matched by place."""
     index, known = (getattr(one, "index", object) for one in (value, other))
     if hasattr(index, "equals") and hasattr(known, "equals") and not index.equals(known):
-        raise UserError(
-            f"{name} has another index than {others}, and they are matched by place; put them in one order and call "
-            ".to_numpy() on both."
-        )
+        remedy = "put them in one order and call .to_numpy() on both"
+        raise UserError(f"{name} has another index than {others}, and they are matched by place; {remedy}.")
 
 
 def no_value_missing(name: str, values: Array) -> None:
@@ -433,10 +430,8 @@ def no_value_missing(name: str, values: Array) -> None:
 def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bool = False) -> Records:
     """Records of arrays; `several`: y is (N, L), labels of yes or no."""
     if x.ndim not in (2, 3, 4) or 0 in x.shape[1:] or x.dtype.kind not in "iufb":
-        raise UserError(
-            f"{name}: x has shape {x.shape} and dtype {x.dtype}, give numbers as (N, p) or images, at least one number "
-            "per record"
-        )
+        what = f"x has shape {x.shape} and dtype {x.dtype}"
+        raise UserError(f"{name}: {what}, give numbers as (N, p) or images, at least one number per record")
     if y.ndim != 1 + several or len(y) != len(x):
         hint = "; for several labels of yes or no set data.task = 'multi-label'" if y.ndim == 2 else ""
         wanted = f"multi-label needs ({len(x)}, labels)"

@@ -63,9 +63,7 @@ class WordPiece:
         self.numbers = {piece: number for number, piece in enumerate(vocabulary)}
         missing = [piece for piece in (PADDING, UNKNOWN, START, END) if piece not in self.numbers]
         if missing or self.numbers[PADDING] != 0:
-            raise UserError(
-                f"a vocabulary needs {PADDING} in its first line, and {UNKNOWN}, {START} and {END}."
-            )
+            raise UserError(f"a vocabulary begins with {PADDING} and has {UNKNOWN}, {START} and {END}.")
         self.pieces = cache(self._pieces)
 
     def encode(self, texts: Sequence[str], length: int) -> Array:

@@ -116,9 +116,9 @@ def window_topology(base: Topology, seed: int) -> WindowTopology:
 
 
 Floats = NDArray[np.float64]
-TOLERANCE = (
-    1e-8  # of the largest value: the error of a mean must stay below, and masks are far larger than noise
-)
+# Of the largest value: the error of a mean must stay below, and masks are far larger than noise.
+TOLERANCE = 1e-8
+_INSTEAD = "use 'one-peer-exponential', or an undirected graph such as 'ring', without dropout and slow links"
 SAME = 1e-10  # eigenvalues nearer to each other than this are one
 LARGEST = 2000  # nodes: dense eigenvalues take seconds
 _ROUNDING = np.finfo(np.float64).eps / 2
@@ -154,21 +154,13 @@ def filter_of(topology: Topology) -> Filter:
     """The filter of a topology that has one, or a sentence about why not."""
     key = f"algorithm.mixes = 'exact' with topology.kind = {topology.kind!r}"
     if topology.period != 1:
-        raise UserError(
-            f"{key} needs links that stay, and these change from round to round; use 'one-peer-exponential', or a "
-            "fixed undirected graph such as 'ring', without dropout and slow links."
-        )
+        raise UserError(f"{key} needs links that stay from round to round; {_INSTEAD}.")
     weights = topology.weights(0)
     if abs(weights - weights.T).max() > 1e-12:
-        raise UserError(
-            f"{key} needs the same weights both ways; use 'one-peer-exponential', or an undirected graph such as "
-            "'ring'."
-        )
+        raise UserError(f"{key} needs the same weights both ways; {_INSTEAD}.")
     if topology.nodes > LARGEST:
-        raise UserError(
-            f"{key} needs all eigenvalues of nodes = {topology.nodes}; use at most {LARGEST} nodes, or "
-            "'one-peer-exponential'."
-        )
+        remedy = f"use at most {LARGEST} nodes, or 'one-peer-exponential'"
+        raise UserError(f"{key} needs all eigenvalues of nodes = {topology.nodes}; {remedy}.")
     return filter_of_spectrum(np.linalg.eigvalsh(weights.toarray()), key)
 
 
@@ -180,10 +172,9 @@ def filter_of_spectrum(spectrum: Floats, key: str) -> Filter:
     order = leja(others)
     error = error_of(order, spectrum)
     if not error <= TOLERANCE:
-        raise UserError(
-            f"{key} would lose too many digits over its {len(order)} exchanges (error {error:.1g}, at most "
-            f"{TOLERANCE:g}); use 'one-peer-exponential', or a graph with more symmetry, fewer nodes or more links."
-        )
+        what = f"too many digits over its {len(order)} exchanges (error {error:.1g}, at most {TOLERANCE:g})"
+        remedy = "use 'one-peer-exponential', or a graph with more symmetry, fewer nodes or more links"
+        raise UserError(f"{key} would lose {what}; {remedy}.")
     return Filter(tuple(map(float, order)), error)
 
 

@@ -68,10 +68,8 @@ class TopologyKind(ABC):
     def graph(self, nodes: int, rng: np.random.Generator) -> Graph | Rounds:
         """Check the size, then make it."""
         if nodes < self.fewest_nodes:
-            least = self.fewest_nodes
-            raise UserError(
-                f"nodes = {nodes}: topology.kind = '{self.kind}' needs at least {least}; use 'complete'"
-            )
+            what = f"topology.kind = '{self.kind}' needs at least {self.fewest_nodes}"
+            raise UserError(f"nodes = {nodes}: {what}; use 'complete'")
         return self.make(nodes, rng)
 
     def build(self, *, nodes: int, weights: str, seed: int) -> Topology:
@@ -85,9 +83,7 @@ class TopologyKind(ABC):
         if wanted is None:
             raise UserError(f"algorithm weights '{weights}' are unknown; use one of {', '.join(WEIGHTS)}")
         if self.mixing and weights != "doubly":
-            raise UserError(
-                f"topology.mixing = {self.mixing!r} is for doubly stochastic weights, not {weights!r}"
-            )
+            raise UserError(f"topology.mixing = {self.mixing!r} is for weights 'doubly', not {weights!r}")
         drawn = self.graph(nodes, np.random.default_rng(seed))
         rounds: Rounds = Periodic((drawn,)) if isinstance(drawn, Graph) else drawn
         for t in range(rounds.period or 1):
@@ -97,7 +93,11 @@ class TopologyKind(ABC):
             matrix = weights_of(graph, wanted, kind=self.kind, mixing=self.mixing)
             if wanted == "doubly":
                 self._check_lost_links(graph, matrix)
-        _check_connected(rounds, self.kind)
+        # Without dropout: random kinds are connected by construction, so one look suffices for them.
+        if not connected([rounds.graph(t) for t in range(rounds.period or 1)]):
+            where = "" if rounds.period == 1 else f" over its period of {rounds.period} rounds"
+            what = f"topology.kind = '{self.kind}' is not strongly connected{where}"
+            raise UserError(f"{what}: some node never hears of another; add the missing links")
         if self.slow:
             rounds = WithSlowLinks(rounds, self.slow.share, self.slow.every, seed)
         if self.dropout:
@@ -113,24 +113,12 @@ class TopologyKind(ABC):
             return
         key = f"dropout = {self.dropout}" if self.dropout else "slow"
         if graph.directed:
-            raise UserError(
-                f"topology.{key} leaves directed {self.kind!r} no doubly stochastic weights; use {FITTING}"
-            )
+            raise UserError(f"topology.{key} leaves {self.kind!r}, directed, no such weights; use {FITTING}")
         if graph.given is not None and abs(matrix - matrix.T).max() > 1e-8:
             raise UserError(f"topology.{key} needs a symmetric matrix for algorithm weights 'doubly'")
 
 
 topologies: Registry[TopologyKind] = Registry("topology")
-
-
-def _check_connected(rounds: Rounds, kind: str) -> None:
-    """Without dropout: random kinds are connected by construction, so one look suffices for them."""
-    if not connected([rounds.graph(t) for t in range(rounds.period or 1)]):
-        where = "" if rounds.period == 1 else f" over its period of {rounds.period} rounds"
-        raise UserError(
-            f"topology.kind = '{kind}' is not strongly connected{where}: some node never hears of another; "
-            "add the missing links"
-        )
 
 
 Rng = np.random.Generator
@@ -200,10 +188,8 @@ class _Lattice(TopologyKind):
             works = f"nodes = {side * max(side, -(-nodes // side))}"
             if fits:
                 works = f"rows = {' or '.join(map(str, fits))}"
-            raise UserError(
-                f"{key} '{self.kind}' needs nodes = rows × columns of at least {side} × {side}, and nodes = {nodes} is "
-                f"not; use {works}"
-            )
+            what = f"{key} '{self.kind}' needs nodes = rows × columns of at least {side} × {side}"
+            raise UserError(f"{what}, and nodes = {nodes} is not; use {works}")
         lattice = nx.grid_2d_graph(rows, nodes // rows, periodic=self.periodic)
         return from_networkx(nx.convert_node_labels_to_integers(lattice))
 
@@ -365,10 +351,9 @@ class Fiedler(TopologyKind):
             if best_error <= 0.01 * self.value + _SAME:
                 break
         if best_error > self.tolerance + _SAME:
-            raise UserError(
-                f"topology.value = {self.value} is out of reach for nodes = {nodes} within topology.tolerance = "
-                f"{self.tolerance}; the nearest graph found has {nearest:.3g}"
-            )
+            what = f"topology.value = {self.value} is out of reach for nodes = {nodes}"
+            within = f"within topology.tolerance = {self.tolerance}"
+            raise UserError(f"{what} {within}; the nearest graph found has {nearest:.3g}")
         return from_arcs(nodes, best, directed=False)
 
 
@@ -420,9 +405,7 @@ class Digraph(TopologyKind):
             graph = from_arcs(nodes, np.concatenate([base, edge_array(extra)]), directed=True)
             if not np.allclose(column(graph).sum(axis=1), 1.0):
                 return graph
-        raise UserError(
-            f"topology.p = {self.p} gave no irregular digraph of {nodes} nodes; use one nearer to 0.5"
-        )
+        raise UserError(f"topology.p = {self.p} gave no irregular digraph of {nodes} nodes; use about 0.5")
 
 
 def _as_table(base: Any) -> Any:

@@ -195,10 +195,8 @@ def _check_given(matrix: Any, weights: WeightsKind) -> None:
         raise UserError(f"topology.matrix has {off} that do not sum to 1, as weights 'doubly' need")
     if weights == "column" and not columns:
         hint = "; its rows do, so give the transpose" if rows else ""
-        raise UserError(
-            "topology.matrix has columns that do not sum to 1, but algorithm weights 'column' needs them to "
-            f"(entry [i, j] is what node i takes from node j){hint}"
-        )
+        what = "topology.matrix has columns that do not sum to 1, as weights 'column' need"
+        raise UserError(f"{what} (entry [i, j] is what node i takes from node j){hint}")
 
 
 _EPOCH, _DROPOUT = 1, 2  # keep the random streams of one seed apart

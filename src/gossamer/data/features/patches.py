@@ -41,20 +41,17 @@ class Patches(FittedKind):
 
     def build(self, before: tuple[int, ...], data_dir: Path | None = None) -> Step:
         _, height, width = check_images("patches", before)
-        places = min(height, width) - self.size + 1  # for a patch along the shorter side
-        if self.pool > places:
+        rows, columns = height - self.size + 1, width - self.size + 1  # of places for a patch
+        if self.pool > (least := min(rows, columns)):
+            what = f"patches.pool = {self.pool}, and images of {height} x {width} have {max(least, 0)} places"
             raise UserError(
-                f"data.transform: patches has size = {self.size} and pool = {self.pool}, and images of {height} x "
-                f"{width} have {max(places, 0)} places for a patch along a side; use smaller ones."
+                f"data.transform: {what} for a patch of {self.size} x {self.size}; use smaller ones."
             )
         return Step(
             of=self,
             shape=(2 * self.filters, self.pool, self.pool),
             fit=self._fit,
-            widest=2
-            * self.filters
-            * (height - self.size + 1)
-            * (width - self.size + 1),  # before the averages
+            widest=2 * self.filters * rows * columns,  # before the averages
         )
 
     def _fit(self, blocks: Blocks) -> Apply:

@@ -18,7 +18,16 @@ from gossamer.data.dataset import Dataset, digest
 from gossamer.data.features.minilm import TextFeatures
 from gossamer.data.features.patches import Patches
 from gossamer.data.features.pretrained import Pretrained
-from gossamer.data.features.steps import FittedKind, Step, StepKind, named_steps, set_up, through, widest
+from gossamer.data.features.steps import (
+    FittedKind,
+    Step,
+    StepKind,
+    as_table,
+    named_steps,
+    set_up,
+    through,
+    widest,
+)
 from gossamer.data.origins import WEIGHTS, atomic, cache_dir
 from gossamer.errors import UserError
 from gossamer.options.stage import progress
@@ -43,16 +52,15 @@ def every(kinds: Sequence[StepKind]) -> Iterator[StepKind]:
     """All steps, also those inside of others."""
     for kind in kinds:
         yield kind
-        for branch in kind.inner:
+        for branch in kind.branches:
             yield from every(branch)
 
 
 def statements(transform: object) -> list[str]:
     """What belongs next to every result on these features: the public weights they owe to."""
-    weights = [
-        kind.weights for kind in every(named_steps(transform)) if isinstance(kind, Pretrained | TextFeatures)
-    ]
-    return [WEIGHTS[name].statement() for name in dict.fromkeys(weights)]
+    kinds = every(named_steps(transform))
+    names = dict.fromkeys(kind.weights for kind in kinds if isinstance(kind, Pretrained | TextFeatures))
+    return [WEIGHTS[name].statement() for name in names]
 
 
 def to_fit(built: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[tuple[Step, list[Step]]]:
@@ -87,7 +95,7 @@ def transformed(
     slow = bool(public) or any(kind.costly for kind in every([step.of for step in built]))
     result = _computed(built, records, public, compute, keep and slow and bool(rest))
     moved = replace(dataset, x_train=np.array(result["x_train"]), x_test=np.array(result["x_test"]))
-    return moved.noted(transform=json.dumps([_table(step) for step in transform], ensure_ascii=False))
+    return moved.noted(transform=json.dumps([as_table(step) for step in transform], ensure_ascii=False))
 
 
 def applied(x: Floats, transform: object, load: Load, *, data_dir: Path | None = None) -> Floats:
@@ -108,10 +116,6 @@ def _parts(dataset: Dataset) -> Parts:
     return {"x_train": dataset.x_train, "x_test": dataset.x_test}
 
 
-def _table(step: Any) -> dict[str, Any]:
-    return {"kind": step} if isinstance(step, str) else dict(step)
-
-
 def _kind(step: Step) -> FittedKind:
     assert isinstance(step.of, FittedKind)
     return step.of
@@ -123,7 +127,7 @@ def _name(step: Step) -> str:
 
 
 def _loaded(step: Step, shape: tuple[int, ...], load: Load) -> Dataset:
-    options = _table(_kind(step).public)
+    options = dict(as_table(_kind(step).public))
     source = load(options.pop("kind"), options)
     its = source.x_train.shape[1:]
     if its != shape:

@@ -155,10 +155,8 @@ class Pretrained(StepKind):
 
     def __post_init__(self) -> None:
         if self.weights not in WEIGHTS:
-            raise UserError(
-                f"data.transform: pretrained has weights = {self.weights!r}; there are {', '.join(WEIGHTS)}"
-                f"{ending(self.weights, WEIGHTS)}"
-            )
+            known = f"there are {', '.join(WEIGHTS)}{ending(self.weights, WEIGHTS)}"
+            raise UserError(f"data.transform: pretrained has weights = {self.weights!r}; {known}")
 
     def key(self) -> dict[str, Any]:
         return {**super().key(), "sha256": WEIGHTS[self.weights].digest}

@@ -52,6 +52,7 @@ class StepKind:
 
     kind: ClassVar[str]
     costly: ClassVar[bool] = False  # takes minutes: what it computes is cached by itself
+    branches: ClassVar[Sequence[Sequence[StepKind]]] = ()  # lists of steps inside of it
 
     def build(self, before: Shape, data_dir: Path | None = None) -> Step:
         """Set it up for records of this shape. data_dir: where weights may be, next to the cache."""
@@ -69,21 +70,16 @@ class StepKind:
         """All that its result depends on, options left at their default included."""
         return {"kind": self.kind, **steps.options(self)}
 
-    @property
-    def inner(self) -> Sequence[Sequence[StepKind]]:
-        """Lists of steps inside of it."""
-        return ()
-
 
 steps: Registry[StepKind] = Registry("data.transform")
 
 
-def _as_table(step: Any) -> Any:
+def as_table(step: Any) -> Any:
     return {"kind": step} if isinstance(step, str) else step
 
 
 def _names_a_set(public: Any) -> Any:
-    table = _as_table(public)
+    table = as_table(public)
     if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         raise ValueError("must name a data set, for example public = 'fashion-mnist'")
     changed = [key for key in ("transform", "pca", "pca_from", "scale", "bias") if key in table]
@@ -92,6 +88,7 @@ def _names_a_set(public: Any) -> Any:
     return public
 
 
+Named = Annotated[StepKind, steps, BeforeValidator(as_table)]
 Public = Annotated[Any, AfterValidator(_names_a_set)]
 Rows = Annotated[int, Field(ge=2, le=10**9)]
 Dimensions = Annotated[int, Field(ge=1, le=100_000)]
@@ -110,7 +107,7 @@ def named_steps(transform: object) -> list[StepKind]:
     """The user's list, checked: every entry a table with a kind, or the kind alone."""
     if not isinstance(transform, list | tuple):
         raise UserError(f"data.transform = {transform!r} must be a list of steps, such as ['unit-norm'].")
-    return [steps.parse(_as_table(step)) for step in transform]
+    return [steps.parse(as_table(step)) for step in transform]
 
 
 def set_up(kinds: Sequence[StepKind], shape: Shape, data_dir: Path | None = None) -> list[Step]:
@@ -142,10 +139,8 @@ class Scatter(StepKind):
         channels, height, width = check_images("scattering", before)
         step = 2**self.scales
         if height % step or width % step or min(height, width) < 2 * step:
-            raise UserError(
-                f"data.transform: scattering over {self.scales} scales needs images with sides that are multiples of "
-                f"{step}, from {2 * step} on; these are {height} x {width}."
-            )
+            sides = f"sides that are multiples of {step}, from {2 * step} on; these are {height} x {width}"
+            raise UserError(f"data.transform: scattering over {self.scales} scales needs {sides}.")
         scatter = Scattering(height, width, scales=self.scales, angles=self.angles)
         shape = (channels * scatter.channels, height // step, width // step)
         return Step(of=self, shape=shape, apply=scatter)
@@ -160,9 +155,7 @@ class AveragePool(StepKind):
     def shape(self, before: Shape) -> Shape:
         channels, height, width = check_images("average-pool", before)
         if height % self.size or width % self.size:
-            raise UserError(
-                f"data.transform: average-pool.size = {self.size} must divide the sides {height}, {width}"
-            )
+            raise UserError(f"data.transform: average-pool.size = {self.size} must divide {height}, {width}")
         return channels, height // self.size, width // self.size
 
     def apply(self, block: Tensor) -> Tensor:
@@ -331,22 +324,15 @@ class Straighten(StepKind):
         from_row = (rows + row[:, None])[:, :, None].expand(-1, -1, len(columns))
         from_column = columns + column[:, None, None] + slant[:, None, None] * rows[:, None]
         places = torch.stack([2 * from_column / len(columns), 2 * from_row / len(rows)], -1)
-        return functional.grid_sample(
-            block, places, align_corners=False
-        )  # bilinear, and zeros beyond the frame
+        # Bilinear, and zeros beyond the frame.
+        return functional.grid_sample(block, places, align_corners=False)
 
 
 @steps.register("beside")
 class Beside(StepKind):
     """The same record through several lists of steps, the results one after the other as one vector."""
 
-    branches: Annotated[
-        list[list[Annotated[StepKind, steps, BeforeValidator(_as_table)]]], Field(min_length=1)
-    ]
-
-    @property
-    def inner(self) -> Sequence[Sequence[StepKind]]:
-        return self.branches
+    branches: Annotated[list[list[Named]], Field(min_length=1)]  # type: ignore[misc]
 
     def key(self) -> dict[str, Any]:
         return {"kind": self.kind, "branches": [[kind.key() for kind in branch] for branch in self.branches]}
