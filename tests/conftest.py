@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +32,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 # What tests spend on records is not the user's: neither at import, nor in fixtures of a session, nor in a test.
-os.environ["GOSSAMER_STATE"] = tempfile.mkdtemp(prefix="gossamer-tests-")
+STATES = Path(tempfile.mkdtemp(prefix="gossamer-tests-"))
+NUMBERS = itertools.count()
+os.environ["GOSSAMER_STATE"] = str(STATES)
 
 # Tests start hundreds of processes, and each would compile the package anew. Where bytecode must not lie beside its
 # source, it lies in pytest's own folder.
@@ -55,9 +59,18 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_register(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests write the same records again and again: what one spent on them is nothing to the next."""
-    monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path_factory.mktemp("state")))
+def _own_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests write the same records again and again: what one spent on them is nothing to the next.
+
+    A folder of pytest's own would take milliseconds, for it looks through those of all tests before.
+    """
+    own = STATES / str(next(NUMBERS))
+    own.mkdir()
+    monkeypatch.setenv("GOSSAMER_STATE", str(own))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(STATES, ignore_errors=True)
 
 
 Command = Callable[..., tuple[int, str, str]]

@@ -62,7 +62,7 @@ def test_a_cap_is_never_passed_and_a_refusal_writes_nothing(source: Source, path
     one, two = total([spent("a")]).epsilon, total([spent("a"), spent("b")]).epsilon
     with pytest.raises(
         UserError,
-        match=r"privacy\.cap = .* \(δ = 1e-05, add-remove, unit: one record of one node; observer: everyone",
+        match=r"privacy\.cap = .*\(δ = 1e-05, add-remove",
     ):
         reserve(source, spent("a"), one * 0.999)
     assert not path.exists()

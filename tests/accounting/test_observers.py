@@ -53,9 +53,7 @@ def test_what_they_see() -> None:
 def test_a_nodes_view_needs_points_that_it_knows() -> None:
     for observer in (one_node(2), OUTSIDER):
         refuse_without_exact_means(observer, bit_equal=True)
-        with pytest.raises(
-            UserError, match=f"--observer {observer.name} needs gradients at points that all nodes know"
-        ):
+        with pytest.raises(UserError, match=f"--observer {observer.name}"):
             refuse_without_exact_means(observer, bit_equal=False)
     refuse_without_exact_means(EVERYONE, bit_equal=False)
 

@@ -255,7 +255,7 @@ class LateTwoSteps(TwoSteps):
 @pytest.mark.parametrize(("made", "at"), [(TwoSteps, "round 1"), (LateTwoSteps, "round 3")])
 def test_a_method_that_draws_more_often_than_it_declares_is_named(made: Any, at: str, tmp_path: Path) -> None:
     asked = {"rounds": 5, "topology.kind": "ring", "nodes": 3, "data.train_rows": 60, "algorithm.lr": 0.1}
-    with pytest.raises(UserError, match=rf"^{made.__name__}\.draws = 1, but {at} calls grad more often"):
+    with pytest.raises(UserError, match=rf"^{made.__name__}\.draws = 1, but {at}"):
         gossamer.run("quickstart", asked, algorithm=made, out=tmp_path / "r")
     assert (tmp_path / "r").exists() == (
         made is LateTwoSteps

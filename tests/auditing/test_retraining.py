@@ -167,11 +167,9 @@ def test_batches_are_those_of_this_process_and_kept_as_they_come(tmp_path: Path)
 
 def test_only_trainings_go_elsewhere_and_no_code() -> None:
     there = "dask:tcp://127.0.0.1:1"
-    with pytest.raises(
-        UserError, match=r"is for audits by training again, --canary blank, mislabelled, extreme"
-    ):
+    with pytest.raises(UserError, match=r"--canary"):
         AuditRequest(config=config(), engine=there, canary="release")
-    with pytest.raises(UserError, match="--module, which is code; leave it out"):
+    with pytest.raises(UserError, match="--module"):
         AuditRequest(config=config(), engine=there, canary="blank", module=nn.Linear(1, 1))
 
 

@@ -212,13 +212,6 @@ class Dropped(Head):
 
 
 @pytest.mark.slow
-def test_our_own_parts_keep_their_word() -> None:
-    found = search(parts(model={"kind": "mlp", "hidden": [8]}), tries=TRIES)
-    assert not found.broken
-    assert found.worst[OWN].moved > 0.99
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -228,13 +221,24 @@ def test_our_own_parts_keep_their_word() -> None:
         {"privacy.clip": {"kind": "constant", "bound": 0.3}, "privacy.centre": 0.2},
         {"privacy.adjacency": "replace-one"},
         {"loss": {"kind": "squared"}},
+        {"model": {"kind": "mlp", "hidden": [8]}},
         {"model": {"kind": "one-vs-all"}},
         {"baseline": "central"},
     ],
-    ids=["softmax", "normalised", "quantile", "centred", "replace-one", "squared", "one-vs-all", "central"],
+    ids=[
+        "softmax",
+        "normalised",
+        "quantile",
+        "centred",
+        "replace-one",
+        "squared",
+        "mlp",
+        "one-vs-all",
+        "central",
+    ],
 )
 def test_all_our_own_parts_keep_their_word(changes: dict[str, Any]) -> None:
-    found = search(parts(**changes), tries=1000)
+    found = search(parts(**changes), tries=300)
     assert not found.broken
     assert found.worst[OWN].moved > 0.8 * found.worst[OWN].priced
 
@@ -242,7 +246,7 @@ def test_all_our_own_parts_keep_their_word(changes: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["dp-dkm/lasso", "dp-dkm/logistic", "dp-dkm/truncated", "dyn-d2p/dirac"])
 def test_offline_recipes_keep_their_word(recipe: str) -> None:
-    found = search(assemble(Plan.of(resolve(recipes.read(recipe)))), tries=1000)
+    found = search(assemble(Plan.of(resolve(recipes.read(recipe)))), tries=300)
     assert not found.broken
 
 
@@ -275,7 +279,7 @@ def test_it_ends_when_its_tries_or_its_seconds_are_used_up() -> None:
 
 
 def test_what_bounds_no_record_is_refused() -> None:
-    with pytest.raises(UserError, match=r"privacy\.clip\.kind = 'none' bounds no record"):
+    with pytest.raises(UserError, match=r"privacy\.clip\.kind = 'none'"):
         search(assemble(outlined(**{"baseline": "non-private"})))
 
 

@@ -7,8 +7,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.support.mixing import CLASSES, FEATURES, grammar, strange_record
 from tests.support.per_sample import cross_entropy
 from torch import Tensor, nn
@@ -70,15 +68,6 @@ def test_some_random_modules_and_persons() -> None:
         assert worst <= SLACK, f"case {seed}: {module.steps} moved a sum by {worst} clips, {way}"
 
 
-@pytest.mark.slow
-@given(seed=st.integers(0, 10**6), count=st.integers(1, 1000), mean=st.booleans())
-@settings(max_examples=100, deadline=None)
-def test_random_modules_and_persons(seed: int, count: int, mean: bool) -> None:
-    module, kinds = grammar(seed)
-    worst, way = moved(module, count, kinds, seed, mean)
-    assert worst <= SLACK, f"{module.steps} moved a sum by {worst} clips, {way}"
-
-
 @pytest.mark.parametrize("count", [1, 2, 17, 1000])
 @pytest.mark.parametrize("mean", [False, True])
 def test_a_person_of_up_to_a_thousand_records_moves_a_sum_by_its_clip(count: int, mean: bool) -> None:
@@ -90,12 +79,13 @@ def test_a_person_of_up_to_a_thousand_records_moves_a_sum_by_its_clip(count: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_a_thousand_random_modules_and_persons(part: int) -> None:
+@pytest.mark.parametrize("part", range(2))
+def test_five_hundred_random_modules_and_persons(part: int) -> None:
     ways: Counter[str] = Counter()
     for seed in range(5000 + 250 * part, 5250 + 250 * part):
         module, kinds = grammar(seed)
-        worst, way = moved(module, [1, 2, 7, 40, 300][seed % 5], kinds, seed, bool(seed % 2))
+        count = 1000 if seed % 50 == 0 else [1, 2, 7, 40, 300][seed % 5]
+        worst, way = moved(module, count, kinds, seed, bool(seed % 2))
         assert worst <= SLACK, f"case {seed}: {module.steps} moved a sum by {worst} clips, {way}"
         ways[way] += 1
     assert {"refused", "book-kept", "by itself"} <= set(ways)

@@ -213,7 +213,7 @@ def test_keys_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
     )
     assert ca.public_bytes(site) == ca.public_bytes(KEY)
     for name in ("authority", "no"):
-        with pytest.raises(UserError, match=f"{name} is no private key in PEM of the kind {curve}"):
+        with pytest.raises(UserError, match=f"{name}.*{curve}"):
             read_private_key(tmp_path / name, ec.EllipticCurvePrivateKey)
     with pytest.raises(UserError, match="site is no private key in PEM of the kind Ed25519"):
         read_private_key(tmp_path / "site", Ed25519PrivateKey)

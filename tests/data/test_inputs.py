@@ -67,12 +67,12 @@ def _public(folder: Path) -> dict[str, str]:
 
 def test_components_of_the_training_records_are_not_kept() -> None:
     inputs = Inputs(shape=(3,), pca=2)
-    with pytest.raises(UserError, match=r"data.pca_from = 'train' keeps no components for new rows"):
+    with pytest.raises(UserError, match=r"data.pca_from = 'train'"):
         inputs.prepared(np.zeros((1, 3), np.float32))
 
 
 def test_components_of_other_records_are_refused() -> None:
-    with pytest.raises(UserError, match=r"data.pca_from = 'digits' has no records of 3 numbers"):
+    with pytest.raises(UserError, match=r"data.pca_from = 'digits'.*3 numbers"):
         Inputs(shape=(3,), pca=2, pca_from="digits").prepared(np.zeros((1, 3), np.float32))
 
 
@@ -96,7 +96,7 @@ def test_images_of_bytes_become_shares_of_one() -> None:
 @pytest.mark.parametrize(
     ("x", "words"),
     [
-        (np.zeros(2), r"x has shape \(2,\); the model takes \(rows, 2\)"),
+        (np.zeros(2), r"x has shape \(2,\); the model takes rows of shape \(2,\): \(rows, 2\)"),
         (np.zeros((2, 3)), r"x has shape \(2, 3\)"),
         (np.array([["a", "b"]]), "give numbers"),
         (np.array([[1.0, np.nan]]), "x holds NaN or infinite values"),

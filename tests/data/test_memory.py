@@ -140,9 +140,7 @@ def test_a_run_goes_on_with_records_in_the_form_that_it_began_with() -> None:
 
 
 def test_a_configuration_alone_does_not_have_the_records() -> None:
-    with pytest.raises(
-        UserError, match=r"needs the records themselves: gossamer\.run\(\.\.\., data=\(x, y\)\)"
-    ):
+    with pytest.raises(UserError, match=r"gossamer\.run\(\.\.\., data=\(x, y\)\)"):
         Memory().load()
 
 

@@ -95,7 +95,7 @@ def test_label_split_follows_the_matrix_of_the_paper(t, nodes, classes):
         home = j % nodes
         matrix[home, j] = 1 - sum(matrix[k, j] for k in range(nodes) if k != home)
     if t == 1.0 and nodes > classes:
-        with pytest.raises(UserError, match="leaves node 10 without records"):
+        with pytest.raises(UserError, match="leaves node 10 of 20 without records"):
             draw("label-split", labels, nodes, t=t)
         return
     parts = draw("label-split", labels, nodes, t=t)
@@ -147,7 +147,7 @@ def test_owner_follows_the_owners_in_sorted_order():
 
 
 def test_owner_names_the_right_number_of_nodes():
-    with pytest.raises(UserError, match="nodes = 2 must be 3, the number of owners"):
+    with pytest.raises(UserError, match="nodes = 2 must be 3"):
         draw("owner", np.zeros(5, int), 2, owner=np.array([7, 2, 7, 5, 2]))
     with pytest.raises(UserError, match=re.escape("data.owner")):
         draw("owner", np.zeros(5, int), 2)
@@ -184,7 +184,7 @@ def test_no_record_lies_on_more_nodes_than_allowed(records, nodes, copies, seed)
 def test_one_copy_each_is_a_deal_and_too_few_are_refused():
     parts = draw("sampled", np.zeros(30, int), 3, size=10, copies=1)
     assert sorted(np.concatenate(parts).tolist()) == list(range(30))
-    with pytest.raises(UserError, match=r"data\.partition\.copies = 1 is too few"):
+    with pytest.raises(UserError, match=r"data\.partition\.copies = 1"):
         draw("sampled", np.zeros(30, int), 3, size=11, copies=1)
 
 

@@ -28,27 +28,27 @@ CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"""\]\(([^)\s]+)\)|\bsrc="([^"]+)\"""")
 
 
-@pytest.fixture(params=PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def page(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.param
-    return path
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 
 
-def test_every_link_leads_somewhere(page: Path) -> None:
-    links = [a or b for a, b in LINK.findall(page.read_text(encoding="utf-8"))]
-    local = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("#")]
-    assert [link for link in local if not (page.parent / link).exists()] == []
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for page, text in TEXTS.items():
+        links = [a or b for a, b in LINK.findall(text)]
+        local = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("#")]
+        broken += [(page.name, link) for link in local if not (page.parent / link).exists()]
+    assert broken == []
 
 
-def test_every_path_in_backticks_exists(page: Path) -> None:
-    named = CODE.findall(page.read_text(encoding="utf-8"))
-    assert [name for name in named if is_path(name) and not exists(name)] == []
+def test_every_path_in_backticks_exists() -> None:
+    named = [(page.name, name) for page, text in TEXTS.items() for name in CODE.findall(text)]
+    assert [(page, name) for page, name in named if is_path(name) and not exists(name)] == []
 
 
-def test_every_module_in_backticks_exists(page: Path) -> None:
-    named = CODE.findall(page.read_text(encoding="utf-8"))
-    modules = [name for name in named if re.fullmatch(r"(gossamer|accounting|mechanism)(\.\w+)+", name)]
-    assert [name for name in modules if not resolves(name)] == []
+def test_every_module_in_backticks_exists() -> None:
+    module = re.compile(r"(gossamer|accounting|mechanism)(\.\w+)+")
+    named = [(page.name, name) for page, text in TEXTS.items() for name in CODE.findall(text)]
+    assert [(page, name) for page, name in named if module.fullmatch(name) and not resolves(name)] == []
 
 
 def test_figures_of_the_readme_stand_in_the_pages_that_commands_write() -> None:

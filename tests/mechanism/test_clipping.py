@@ -216,9 +216,7 @@ def test_a_bound_never_leaves_what_float32_can_say() -> None:
 def test_a_count_that_takes_the_whole_budget_is_refused() -> None:
     """σ_b = z/2 leaves nothing for the sum; a little more does."""
     ones = torch.ones(1, dtype=torch.float64)
-    with pytest.raises(
-        UserError, match=r"privacy.clip.count_noise = 0.5 takes the whole budget; use more than 0.5"
-    ):
+    with pytest.raises(UserError, match=r"privacy.clip.count_noise = 0.5.*0.5"):
         clips.parse({"kind": "quantile", "count_noise": 0.5}).make(8, 10 * ones, ones)
     near = clips.parse({"kind": "quantile", "count_noise": 0.51}).make(8, 10 * ones, ones)
     assert math.isfinite(float(near.multiplier_left(ones)))

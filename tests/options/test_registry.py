@@ -107,7 +107,7 @@ def test_kinds_are_made_when_they_are_asked_for() -> None:
     assert registry.parse({"kind": "b", "x": 2}).x == 2
     assert registry.parse({"kind": "b"}).kind == "b"
     assert asked == ["b"]
-    with pytest.raises(UserError, match=r"t\.kind = 'c' is not known; it can be a, b\."):
+    with pytest.raises(UserError, match=r"t\.kind = 'c'.*b\."):
         registry.parse({"kind": "c"})
 
 

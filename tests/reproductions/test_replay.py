@@ -23,18 +23,37 @@ ITEMS = sorted(
 )
 
 
-@pytest.mark.parametrize(("item", "cell", "mode"), SMALL)
+@pytest.mark.parametrize(
+    ("item", "cell", "mode", "seeds"),
+    [(*SMALL[0], [0]), *(pytest.param(*case, [0, 7], marks=pytest.mark.slow) for case in SMALL)],
+)
 def test_a_small_cell_lies_where_its_file_says(
-    item: str, cell: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    item: str,
+    cell: str,
+    mode: str,
+    seeds: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
 ) -> None:
     def no_definition(name: str) -> None:
         raise AssertionError(f"the definition of {name} was read")
 
     monkeypatch.setattr(papers, "read", no_definition)
-    words = ["replay", item, cell, "--mode", mode, "--seeds", "0", "7", "--out", str(tmp_path / "again")]
+    words = [
+        "replay",
+        item,
+        cell,
+        "--mode",
+        mode,
+        "--seeds",
+        *map(str, seeds),
+        "--out",
+        str(tmp_path / "again"),
+    ]
     assert book.main([*words, "--jobs", "1", "--json"]) == 0
     replayed = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (replayed["seeds"], len(replayed["values"]), replayed["failed"]) == ([0, 7], 2, {})
+    assert (replayed["seeds"], len(replayed["values"]), replayed["failed"]) == (seeds, len(seeds), {})
 
 
 @pytest.mark.parametrize("item", [item for item in ITEMS if not item.startswith("frontier/")])

@@ -46,7 +46,7 @@ def test_a_key_is_its_owners_alone_and_never_overwritten(key: Path) -> None:
     with pytest.raises(UserError, match="never overwritten"):
         make_key(key)
     assert key.read_bytes() == before
-    with pytest.raises(UserError, match=r"--out .*/nowhere/key\.pem cannot be made: No such file"):
+    with pytest.raises(UserError, match=r"--out .*/nowhere/key\.pem"):
         make_key(key.parent / "nowhere" / "key.pem")
 
 

@@ -18,9 +18,9 @@ from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
 
 
-@pytest.fixture(scope="module", params=[4, 8])
-def more(request: pytest.FixtureRequest) -> Iterator[Any]:
-    pool = Pool(request.param)
+@pytest.fixture(scope="module")
+def four_ranks() -> Iterator[Any]:
+    pool = Pool(4)
     yield pool
     pool.close()
 
@@ -65,9 +65,9 @@ def test_two_ranks_do_what_the_simulator_does(two_ranks: Any, case: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", sorted(set(rules()) - {"without-replacement"}))
-def test_more_ranks_do_what_the_simulator_does(more: Any, case: str) -> None:
+def test_four_ranks_do_what_the_simulator_does(four_ranks: Any, case: str) -> None:
     for topology in topologies(case):
-        agree_on_a_case(more, case, topology)
+        agree_on_a_case(four_ranks, case, topology)
 
 
 @pytest.mark.parametrize("topology", ["ring", "directed-ring", "complete"])
@@ -108,10 +108,10 @@ def test_digraphs_of_every_round_cannot_deadlock_two_ranks(two_ranks: Any) -> No
 
 
 @pytest.mark.slow
-def test_a_thousand_digraphs_cannot_deadlock_eight_ranks() -> None:
+def test_three_hundred_digraphs_cannot_deadlock_eight_ranks() -> None:
     pool = Pool(8)
     try:
-        mass_is_kept(pool, [2, 1, 1, 2, 1, 1, 1, 1], rounds=1000)
+        mass_is_kept(pool, [2, 1, 1, 2, 1, 1, 1, 1], rounds=300)
     finally:
         pool.close()
 

@@ -40,7 +40,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
     two_hosts: Any, tmp_path: Path
 ) -> None:
     process = two_hosts("--out", "r", "--json", "--set", "rounds=40", *SPREAD)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err + (tmp_path / "host-1" / "log").read_text()
     assert json.loads(out.splitlines()[-1])["accuracy_mean"] > 0.7
     averages: list[torch.Tensor] = []
@@ -82,17 +82,17 @@ def test_a_host_that_dies_is_named_by_the_other_and_both_go_on_later(two_hosts: 
         "--out", "r", "--set", "rounds=1500", "--set", "checkpoints.every=50", "--set", "privacy.noise.multiplier=12",
         *SPREAD,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not list((tmp_path / "host-1" / "r" / "checkpoints").glob("round-000050*")):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     os.kill(rank_in(tmp_path / "host-1"), signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "gossamer: rank 1 (nodes 5–7) ended in round " in err
     process = two_hosts("--resume", "r", "--json", recipe="")
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["rounds"] == 1500
     for host in (0, 1):
@@ -140,7 +140,7 @@ def test_a_row_of_one_host_does_not_show_on_the_other(two_hosts: Any, tmp_path: 
     for host in (0, 1):
         (tmp_path / f"host-{host}" / "own.toml").write_text(OWN)
     process = two_hosts("--out", "r", *SPREAD, recipe="own.toml")
-    out, err = process.communicate(timeout=170)
+    out, err = process.communicate(timeout=600)
     there = (tmp_path / "host-1" / "log").read_text()
     assert process.returncode != 0
     assert "not among the declared data.classes" in there

@@ -155,7 +155,7 @@ def test_one_joins_one_leaves_one_is_revoked(tmp_path: Path) -> None:
         sites.until(lambda: all(sites.on_disk(name)["round"] >= 36 for name in SECOND))
         took = revoke(sites, "elm", THIRD)
         print(f"links down after {took:.2f} s")
-        assert took <= 5.0
+        assert took <= 30.0  # a second on a quiet machine
         sites.until(lambda: sites.ended(*THIRD))
         assert not sites.ended("elm")
         sites.accept("elm")  # it hears of it last

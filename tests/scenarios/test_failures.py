@@ -22,23 +22,25 @@ from gossamer.results.verify import verify_run
 pytestmark = pytest.mark.slow
 
 TIMEOUT = 6.0
+PATIENT = 60.0  # where a rank may be slow and must not be given up
+BUSY = 120.0  # more than a busy machine needs
 
 
 @pytest.mark.parametrize(
     ("how", "words", "least", "most"),
     [
-        ("dies", "rank 2 (nodes 3–4) ended in round", 0.0, 20.0),
+        ("dies", "rank 2 (nodes 3–4) ended in round", 0.0, BUSY),
         (
             "stops",
             f"rank 2 (nodes 3–4) has not answered for {TIMEOUT:g} s in round",
             TIMEOUT - 1,
-            TIMEOUT + 30,
+            TIMEOUT + BUSY,
         ),
         (
             "dawdles",
             f"rank 2 (nodes 3–4) has kept the others waiting for {TIMEOUT:g} s",
             TIMEOUT - 1,
-            TIMEOUT + 30,
+            TIMEOUT + BUSY,
         ),
     ],
 )
@@ -73,7 +75,7 @@ def _call_but(pool: Any, silent: int, name: str, job: dict[str, Any]) -> list[An
 
 COMMAND = [sys.executable, "-P", "-m", "gossamer", "run"]
 LONG = [
-    "--runtime", "processes", "--set", "runtime.ranks=3", "--set", f"runtime.timeout={TIMEOUT}",
+    "--runtime", "processes", "--set", "runtime.ranks=3", "--set", f"runtime.timeout={PATIENT}",
     "--set", "rounds=1200", "--set", "checkpoints.every=100", "--set", "privacy.noise.multiplier=12",
     "--set", "privacy.claim=none",
 ]  # fmt: skip
@@ -83,7 +85,7 @@ def begin(start: Any, out: Path) -> subprocess.Popen[str]:
     """Started, and past its first checkpoint."""
     words = [*COMMAND, "--out", str(out), *LONG]
     process: subprocess.Popen[str] = start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not list((out / "checkpoints").glob("round-000100*")):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
@@ -120,7 +122,7 @@ def test_a_killed_rank_ends_the_command_and_the_run_goes_on(tmp_path: Path, star
     start = time.monotonic()
     _, err = process.communicate(timeout=300)
     assert process.returncode == 2
-    assert time.monotonic() - start < TIMEOUT + 60
+    assert time.monotonic() - start < PATIENT + BUSY
     sentence = err.strip().splitlines()[-1]
     assert sentence.startswith("gossamer: rank 1 (nodes 3–5) ended in round ")
     assert "signal 9" in sentence
@@ -145,7 +147,7 @@ def test_ranks_end_without_their_parent(tmp_path: Path, start: Any) -> None:
     children = ranks_of(process)
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + TIMEOUT + 20
+    deadline = time.monotonic() + PATIENT + BUSY
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -51,7 +51,7 @@ def test_some_settings(texts: list[str]) -> None:
 @pytest.mark.slow
 @seed(20261116)
 @given(fuzz.settings())
-@fuzzed(10_000)
+@fuzzed(4_000)
 def test_many_settings(texts: list[str]) -> None:
     fuzz.configuration(texts)
 

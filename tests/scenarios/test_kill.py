@@ -154,11 +154,6 @@ def finished(run: Path, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_three_kills(server: Server, tmp_path: Path) -> None:
-    torture(server, tmp_path, kills=3, seed=1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [int(seed) for seed in os.environ.get(SEEDS, "0").split()])
 def test_fifty_kills_with_low_limits_full_disks_and_two_at_once(
     server: Server, tmp_path: Path, seed: int
@@ -176,5 +171,5 @@ MASKED = ["--set", "privacy.noise.kind=pairwise", "--set", "privacy.noise.secret
 
 
 @pytest.mark.slow
-def test_thirty_kills_draw_no_mask_twice(server: Server, tmp_path: Path) -> None:
-    torture(server, tmp_path, kills=30, seed=3, more_settings=MASKED)
+def test_twenty_kills_draw_no_mask_twice(server: Server, tmp_path: Path) -> None:
+    torture(server, tmp_path, kills=20, seed=3, more_settings=MASKED)

@@ -56,7 +56,9 @@ def test_every_file_of_a_toml_is_sought_next_to_it(
     monkeypatch.chdir(away)
     plan = gossamer.plan(toml)  # type: ignore[operator]
     assert plan.result["nodes"] == 3
-    code, out, errors = command("compare", toml, "--over", "rounds=1,2", "--json", "--out", "table")
+    code, out, errors = command(
+        "compare", toml, "--over", "rounds=1,2", "--jobs", "1", "--json", "--out", "table"
+    )
     assert code == 0, errors
     assert len(json.loads(out.splitlines()[-1])["rows"]) == 2
 

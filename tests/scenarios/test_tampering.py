@@ -118,7 +118,7 @@ def test_a_changed_model_is_noticed_by_those_who_verify_and_those_who_use_it(run
 
 
 @pytest.mark.slow
-def test_two_thousand_tampered_directories(runs: Runs) -> None:
+def test_a_thousand_tampered_directories(runs: Runs) -> None:
     rng, said, problems = random.Random(5), 0, []
     cases = [
         (kind, name, way)
@@ -126,14 +126,14 @@ def test_two_thousand_tampered_directories(runs: Runs) -> None:
         for name in files_of(runs.base / kind)
         for way in WAYS
     ]
-    for number in range(2000):
+    for number in range(1000):
         kind, name, way = cases[number] if number < len(cases) else rng.choice(cases)
         try:
             said += runs.case(kind, name, way, number) is not None
         except Exception as error:  # anything but a sentence
             problems.append(f"{kind}: {name}, {way.__name__}, seed {number}: {error!r:.300}")
     assert not problems, "\n".join(problems)
-    assert said > 1500
+    assert said > 750
 
 
 READ_BY = {

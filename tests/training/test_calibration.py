@@ -112,9 +112,7 @@ def test_the_mean_is_one_more_draw_with_its_share_of_the_budget(share: float) ->
 
 @pytest.mark.parametrize("mode", ["sound", "paper"])
 def test_a_multiplier_that_pays_for_no_round_is_refused_not_trained_with(mode: str) -> None:
-    with pytest.raises(
-        UserError, match=r"privacy\.noise\.multiplier = 0\.01 is too small for privacy\.epsilon = 8"
-    ):
+    with pytest.raises(UserError, match=r"privacy\.noise\.multiplier = 0\.01.*privacy\.epsilon = 8"):
         outlined(mode=mode, privacy__noise__multiplier=0.01)
     with pytest.raises(UserError, match="the first round alone"):  # pays for some of its draws
         outlined(

@@ -123,7 +123,7 @@ def test_a_set_that_one_run_may_have_is_not_handed_to_one_that_may_not(tmp_path:
 
 def test_ones_own_records_are_counted_by_declaration(tmp_path: Path) -> None:
     path = str(write(tmp_path / "a.csv", 41))
-    with pytest.raises(UserError, match=r"data\.records is not set.*for example data\.records = \[21, 20\]"):
+    with pytest.raises(UserError, match=r"data\.records is not set.*data\.records = \[21, 20\]"):
         facts_of(own(path, records=None), None, DataCache(), None)
     assert declared(own(path, records=30), [21, 20]) == [30, 30]
     assert declared(own(path, records=[30, 10]), [21, 20]) == [30, 10]

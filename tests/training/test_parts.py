@@ -119,6 +119,12 @@ def test_such_a_run_is_resumed_loaded_used_and_exported(tmp_path: Path) -> None:
     plain.load_state_dict(load_file(tmp_path / "exported" / "model.safetensors"))
     whole = plain.eval()(torch.from_numpy(TOKENS), torch.from_numpy(MASK))
     torch.testing.assert_close(whole, module(torch.from_numpy(TOKENS), torch.from_numpy(MASK)))
+
+
+@pytest.mark.slow
+def test_such_a_run_becomes_onnx(tmp_path: Path) -> None:
+    given = data(({"tokens": TOKENS, "mask": MASK}, LABELS), owners=np.arange(ROWS) % NODES)
+    gossamer.run("quickstart", CHANGES, module=reader(), data=given, out=tmp_path / "whole")
     for name in ("onnx", "onnxruntime", "onnxscript"):
         pytest.importorskip(name)
     export(tmp_path / "whole", tmp_path / "other", kind="onnx", module=reader())  # compared with the network

@@ -68,7 +68,7 @@ def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UserError, match="--runtime processes") as refused:
         join_group(configured())
     assert (refused.value.key, refused.value.value) == ("runtime.kind", "simulator")
-    with pytest.raises(UserError, match=r"runtime\.ranks = 9 is more than nodes = 8"):
+    with pytest.raises(UserError, match=r"runtime\.ranks = 9.*nodes = 8"):
         join_group(configured(runtime__kind="processes"))
 
 

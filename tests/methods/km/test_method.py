@@ -174,7 +174,7 @@ class MeanOfTheLot:
 def test_resolvents_are_of_losses_of_this_library() -> None:
     with forgotten():
         own = configure(LASSO, {"algorithm.operator": "backward"}, loss=MeanOfTheLot())
-        with pytest.raises(UserError, match="which it might mix; use operator = 'forward-backward'"):
+        with pytest.raises(UserError, match="operator = 'forward-backward'"):
             Plan.of(own)
         Plan.of(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record
 

@@ -71,9 +71,7 @@ class TestNonexpansive:
 def test_a_step_is_refused_where_it_need_not_be_nonexpansive() -> None:
     for name in ("forward", "forward-backward"):
         operator = OPERATORS[name](step=0.51)
-        with pytest.raises(
-            UserError, match=f"algorithm.gamma = 0.51 makes the operator expansive: {name} needs at most"
-        ):
+        with pytest.raises(UserError, match=f"algorithm.gamma = 0.51.*{name}"):
             check_step(operator, 0.51, 4.0)
         check_step(operator, 0.5, 4.0)
         with pytest.raises(UserError, match="needs a loss with a Lipschitz gradient"):

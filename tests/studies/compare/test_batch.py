@@ -34,9 +34,9 @@ def run(rows: list[Row], out: Path, jobs: int | None = 1) -> batch.Batch:
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UserError, match=r"--jobs 0 must be a whole number of at least 1"):
+    with pytest.raises(UserError, match=r"--jobs 0.*1"):
         run([row()], out, jobs=0)
-    with pytest.raises(UserError, match=r"the second: privacy\.clip\.kind = .none. bounds no record"):
+    with pytest.raises(UserError, match=r"privacy\.clip\.kind = .none."):
         run([row(), row("the second", privacy__clip={"kind": "none"})], out)
     assert not out.exists()
     (tmp_path / "thesis.txt").write_text("precious")
@@ -104,7 +104,7 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     more = grid.lay_out(
         [str(tmp_path / "study.toml")], sets={"privacy.cap": 2.0}, overs={"algorithm.lr": [0.3, 0.4, 0.5]}
     )
-    with pytest.raises(UserError, match=r"privacy\.cap = 2: with this, all runs"):
+    with pytest.raises(UserError, match=r"privacy\.cap = 2"):
         batch.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
     assert not (tmp_path / "more").exists()
     # What is finished is taken as it was signed, or not at all.
