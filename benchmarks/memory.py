@@ -30,7 +30,7 @@ from gossamer.methods import method_of
 from gossamer.models.networks import load_module
 from gossamer.results.rundir import RunDirectory
 from gossamer.training.data import DataCache, facts_of
-from gossamer.training.estimate import Estimate, expected
+from gossamer.training.estimate import Estimate, estimate
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "performance.md"
 BASE: dict[str, Any] = {
@@ -160,7 +160,7 @@ def estimated(case: Case, config: RunConfig, own: Path | None) -> Estimate:
     facts = facts_of(config, None, DataCache(), None)
     module = load_module(f"{own}:Net") if own else None
     algorithm = method_of(config).algorithm()
-    return expected(config, facts, algorithm, hosted=-(-config.nodes // case.ranks), module=module)
+    return estimate(config, algorithm, hosted=-(-config.nodes // case.ranks), facts=facts, module=module)
 
 
 def measured(case: Case, folder: Path, config: RunConfig, own: Path | None) -> float:

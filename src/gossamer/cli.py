@@ -80,8 +80,7 @@ def run(
     ] = None,
     data_dir: DataDir = None,
     track: Annotated[
-        str | None,
-        typer.Option(help="Also send the public figures to a tracker: tensorboard or mlflow."),
+        str | None, typer.Option(help="Also send the public figures to a tracker: tensorboard or mlflow.")
     ] = None,
     force: Force = False,
     as_json: Json = False,
@@ -237,8 +236,7 @@ def reproduce(
 def audit(
     recipe: RecipeOrRun,
     observer: Annotated[
-        str,
-        typer.Option(help="Who attacks: all, all+2, messages, neighbour, coalition:1,2 or final."),
+        str, typer.Option(help="Who attacks: all, all+2, messages, neighbour, coalition:1,2 or final.")
     ] = "all",
     canary: Annotated[
         str | None,
@@ -389,9 +387,7 @@ def _own_module(path: str | None) -> Any:
 
 
 @certificate_app.command("anchor")
-def certificate_anchor(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-) -> None:
+def certificate_anchor(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]) -> None:
     """One line to publish: it pins the run's key and certificate; see `plan --ledger RUN --anchor LINE`."""
     from gossamer.results.verify import anchor_of
 

@@ -11,8 +11,8 @@ from tests.support.quadratics import dinno_by_node, optimum
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dinno import DiNNO
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.testing.quadratics import D, Quadratic, problem, train
 from gossamer.topology.kinds import build as build_topology
 

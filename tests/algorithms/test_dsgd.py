@@ -8,8 +8,8 @@ import torch
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dsgd import DSGD
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build as build_topology
 
 

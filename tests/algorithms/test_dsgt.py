@@ -9,8 +9,8 @@ from tests.support.quadratics import optimum
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.testing.quadratics import Quadratic, problem, train
 from gossamer.topology.kinds import build as build_topology
 

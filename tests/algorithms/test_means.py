@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gossamer.algorithms.means import FINER, WITHOUT_NOISE, FilterMean, WindowMean, grid_of
-from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import build
 

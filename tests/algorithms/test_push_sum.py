@@ -8,8 +8,8 @@ import torch
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.push_sum import PushSum
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.testing.quadratics import Quadratic, problem, topology, train
 from gossamer.topology.kinds import build as build_topology
 

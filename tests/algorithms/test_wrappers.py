@@ -28,8 +28,8 @@ from gossamer.algorithms.wrappers import (
     within_draws,
 )
 from gossamer.errors import UserError
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.exact import Windows, window_topology
 from gossamer.topology.kinds import build as build_topology
 

@@ -13,8 +13,8 @@ from gossamer.auditing.attacks import observer_of
 from gossamer.auditing.filter import Filter, LinearSystem, visible_senders
 from gossamer.auditing.trainings import StackedExchange
 from gossamer.errors import UserError
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 
 
 class KnownMechanism:

@@ -20,7 +20,7 @@ from gossamer.methods import rules
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.method import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import Forward
-from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.topology.exact import Windows, filter_of, window_topology
 from gossamer.topology.kinds import build
 

@@ -10,7 +10,7 @@ from tests.support.configurations import outlined
 from gossamer.auditing.trainings import StackedExchange, repeat, train
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
-from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.topology.kinds import build
 from gossamer.training.assemble import Parts, assemble
 

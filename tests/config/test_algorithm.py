@@ -14,9 +14,8 @@ import gossamer
 from gossamer import algorithms as rules
 from gossamer.algorithms.base import Grad, Mix, Schedule
 from gossamer.config import recipes
-from gossamer.config.algorithm import CONTEXT, algorithms
 from gossamer.config.layers import resolve
-from gossamer.config.methods import MEANINGS, PRESETS, method_names
+from gossamer.config.methods import CONTEXT, MEANINGS, PRESETS, algorithms, method_names
 from gossamer.errors import UserError
 from gossamer.options.registry import options_of
 

@@ -9,9 +9,8 @@ import pytest
 import tomli_w
 
 from gossamer.config import recipes
-from gossamer.config.algorithm import algorithms
 from gossamer.config.layers import merge, named, parse_overrides, replaced, resolve, stored
-from gossamer.config.methods import PRESETS
+from gossamer.config.methods import PRESETS, algorithms
 from gossamer.errors import UserError
 from gossamer.models.networks import Own, Withheld
 

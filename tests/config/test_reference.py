@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gossamer.config.algorithm import algorithms
+from gossamer.config.methods import algorithms
 from gossamer.config.reference import as_data, as_markdown, tables, type_words
 from gossamer.config.schema import RunConfig
 from gossamer.data.load import datasets

@@ -16,8 +16,8 @@ from tests.support.mechanism import levels
 
 from gossamer import algorithms
 from gossamer.config import recipes
-from gossamer.config.algorithm import Algorithm
 from gossamer.config.layers import resolve
+from gossamer.config.methods import Algorithm
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import QuantileClip, Stretches, clips
 from gossamer.mechanism.noise import families

@@ -26,8 +26,8 @@ from gossamer.consortium.exchange import Epoch, PeerExchange
 from gossamer.consortium.journal import Journal
 from gossamer.consortium.mass import Mass
 from gossamer.errors import UserError
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build
 
 CASES = {

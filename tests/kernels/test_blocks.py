@@ -29,9 +29,9 @@ class Hosted:
 
     def of_block(self, block: range) -> Tensor:
         kernel = ClippedSum(self.kernel.module, self.kernel.loss)  # as in a process of its own
-        kernel.expect(self.expected, varies=True)
+        room = kernel.expect(self.expected, varies=True)
         lots = [self.lots[i] for i in block]
-        longest = kernel.places(max(map(len, lots)))
+        longest = -(-max(map(len, lots)) // room) * room
         rows = torch.tensor([lot + [0] * (longest - len(lot)) for lot in lots])
         there = torch.arange(longest)[None] < torch.tensor([len(lot) for lot in lots])[:, None]
         points = self.point * torch.linspace(0.5, 1.5, NODES)[list(block)][:, None]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gossamer.algorithms import RULES
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, bare
-from gossamer.config.algorithm import algorithms
+from gossamer.config.methods import algorithms
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.methods.base import bytes_per_message, fitting, named

@@ -14,7 +14,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.clipped_sum import CentredSum
 from gossamer.methods.objective import gradient_vector, linear_loss, per_sample_loss, prediction_task
 from gossamer.models.layers import Centred
-from gossamer.models.tasks import Classification, MultiLabel, Regression
+from gossamer.models.losses import Classification, MultiLabel, Regression
 
 OUT = torch.tensor([[0.5, -1.0, 2.0], [0.0, 3.0, -2.0]])
 Y = torch.tensor([2, 0])

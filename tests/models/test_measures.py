@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from gossamer.errors import UserError
+from gossamer.models.losses import Classification, MultiLabel, Regression, Task
 from gossamer.models.measures import (
     CALIBRATION_BINS,
     CalibrationError,
@@ -21,7 +22,6 @@ from gossamer.models.measures import (
     measures,
     measures_of,
 )
-from gossamer.models.tasks import Classification, MultiLabel, Regression, Task
 
 RNG = np.random.default_rng(5)
 N = 400

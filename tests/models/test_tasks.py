@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from gossamer.models.tasks import Classification, MultiLabel, Regression, Task, task_of
+from gossamer.models.losses import Classification, MultiLabel, Regression, Task, task_of
 
 OUT = torch.tensor([[0.0, 1.0, -1.0], [2.0, -3.0, 0.4]])
 

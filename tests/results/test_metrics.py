@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods.objective import per_sample_loss
-from gossamer.models.tasks import SOFTMAX, task_of
+from gossamer.models.losses import SOFTMAX, task_of
 from gossamer.results.metrics import Evaluator
 
 

@@ -12,8 +12,8 @@ from tests.support.quadratics import CASES
 
 from gossamer.methods import rules
 from gossamer.runtime.exchange import first_not_finite
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.testing.quadratics import Quadratic, problem
 from gossamer.topology.kinds import build as build_topology
 

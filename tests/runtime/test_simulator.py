@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.topology.kinds import build
 
 

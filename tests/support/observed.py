@@ -15,8 +15,8 @@ from gossamer.algorithms.push_sum import PushSum
 from gossamer.auditing.trainings import StackedExchange
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.proximal import L1, Box, ElasticNet, SquaredL2
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build as build_topology
 
 N, D, ROUNDS = 5, 3, 9

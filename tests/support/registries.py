@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gossamer.algorithms import RULES
-from gossamer.config.algorithm import algorithms
+from gossamer.config.methods import algorithms
 from gossamer.data.load import datasets
 from gossamer.mechanism.clipping import clips
 from gossamer.mechanism.noise import families

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gossamer.runtime.simulator import SimulatedExchange
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.testing.blocks import in_blocks
 from gossamer.topology.kinds import build
 

@@ -13,8 +13,9 @@ from tests.support.configurations import configured
 
 from gossamer.config.layers import resolve
 from gossamer.data.load import datasets
+from gossamer.data.source import Source
 from gossamer.errors import UserError
-from gossamer.training.data import DataCache, declared, facts_of, load, split
+from gossamer.training.data import DataCache, declared, facts_of, split
 
 RUN = {
     "name": "own", "nodes": 2, "rounds": 2, "model": {"kind": "softmax"}, "topology": {"kind": "complete"},
@@ -91,7 +92,7 @@ def test_every_seed_has_records_of_its_own_where_they_are_drawn(kind: str) -> No
             {**RUN, "seed": seed, "data": {"kind": kind, "n": 30, "features": 3}, "model": {"kind": "linear"}}
         )
         dataset = cache.load(config, None)
-        np.testing.assert_array_equal(dataset.x_train, load(config, None).x_train)
+        np.testing.assert_array_equal(dataset.x_train, DataCache().load(config, None).x_train)
         made[seed] = dataset.x_train
     assert not np.array_equal(made[0], made[1])
 
@@ -100,10 +101,13 @@ def test_the_cache_reads_again_only_what_differs(tmp_path: Path, monkeypatch: py
     read: list[str] = []
     config = own(str(write(tmp_path / "a.csv", 40)))
     other = own(str(write(tmp_path / "b.csv", 40)))
-    monkeypatch.setattr(
-        "gossamer.training.data.load",
-        lambda config, *rest: read.append(config.data.path) or load(config, *rest),
-    )
+    real = Source.load
+
+    def noted(source: Any, *rest: Any) -> Any:
+        read.append(source.path)
+        return real(source, *rest)
+
+    monkeypatch.setattr(Source, "load", noted)
     cache = DataCache()
     for one in (config, config.model_copy(update={"rounds": 3}), other, config):
         cache.load(one, None)
@@ -141,9 +145,9 @@ def test_a_file_per_node_is_the_partition(tmp_path: Path) -> None:
     for node in range(2):
         write(tmp_path / f"c{node}.csv", 10 + node, seed=node)
     config = own(str(tmp_path / "c{node}.csv"))
-    pieces = split(config, load(config, None))
+    pieces = split(config, DataCache().load(config, None))
     assert [len(piece) for piece in pieces] == [10, 11]
-    only = load(config, None, range(1, 2))
+    only = DataCache().load(config, None, range(1, 2))
     assert len(only.y_train) == 11  # of a node hosted elsewhere nothing is read
     with pytest.raises(UserError, match="which is the partition"):
         split(own(str(tmp_path / "c{node}.csv"), partition={"kind": "dirichlet", "alpha": 1.0}), only)
@@ -155,14 +159,14 @@ def test_a_hold_out_with_training_records_is_not_public(tmp_path: Path, per_node
     paths = [write(tmp_path / f"site-{i}.csv", 40, seed=i) for i in range(2)]
     hold_out = write(tmp_path / "public.csv", 20, seed=7)
     path = str(tmp_path / "site-{node}.csv" if per_node else paths[1])
-    load(own(path, test=str(hold_out)), None)
+    DataCache().load(own(path, test=str(hold_out)), None)
     lines = hold_out.read_text().splitlines()
     hold_out.write_text("\n".join([*lines, *paths[1].read_text().splitlines()[3:5]]) + "\n")
     config = own(path, test=str(hold_out))
     with pytest.raises(UserError, match=r"data\.test holds training records") as refusal:
-        load(config, None)
+        DataCache().load(config, None)
     assert not any(sign.isdigit() for sign in str(refusal.value))
-    load(config.model_copy(update={"mode": "paper"}), None)
+    DataCache().load(config.model_copy(update={"mode": "paper"}), None)
     cache = DataCache()
     cache.load(config.model_copy(update={"mode": "paper"}), None)
     with pytest.raises(UserError, match=r"data\.test holds"):

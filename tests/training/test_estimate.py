@@ -17,27 +17,26 @@ from gossamer.data.arrays import is_mapped, zeros
 from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.training import estimate as module
-from gossamer.training.data import DataCache, facts_of
+from gossamer.training.data import DataCache, DataFacts, facts_of
 from gossamer.training.estimate import (
     MOST_SECONDS,
     estimate,
-    expected,
-    refuse_beyond_machine,
     refuse_long_pricing,
     size_of,
 )
 
+FACTS = DataFacts(None, (64,), 10, None, [100] * 8)
 MEASURE = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
 def test_models_graphs_and_records_add_up() -> None:
-    config = configured()
-    size, algorithm = size_of(config, (64,), 10), method_of(config).algorithm()
-    found = estimate(config, algorithm, hosted=8, model=size, lot=10.0, numbers=64)
+    config = configured(privacy__sampling={"kind": "poisson", "lot": 10.0})
+    algorithm = method_of(config).algorithm()
+    found = estimate(config, algorithm, hosted=8, facts=FACTS)
     models = next(bytes_ for part, bytes_ in found.memory.items() if part.startswith("model.kind"))
     assert models == 8 * ((module.POINT + module.VECTOR) * 650 + 8 * 10 * 64)
     assert found.total == pytest.approx(module.ITSELF + sum(found.memory.values()))
-    half = estimate(configured(rounds=150), algorithm, hosted=8, model=size, lot=10.0, numbers=64)
+    half = estimate(config.model_copy(update={"rounds": 150}), algorithm, hosted=8, facts=FACTS)
     assert found.seconds == pytest.approx(2 * half.seconds)
 
 
@@ -46,10 +45,10 @@ def test_models_graphs_and_records_add_up() -> None:
 )
 def test_an_algorithm_pays_for_what_it_keeps(kind: str, vectors: int) -> None:
     config = configured(algorithm__kind=kind)
-    size = size_of(config, (64,), 10)
-    found = estimate(config, method_of(config).algorithm(), hosted=8, model=size)
+    found = estimate(config, method_of(config).algorithm(), hosted=8, facts=FACTS)
     models = next(bytes_ for part, bytes_ in found.memory.items() if part.startswith("model.kind"))
-    assert models == 8 * (module.POINT + vectors * module.VECTOR) * 650
+    lot = config.privacy.sampling.lot_of(100, 0)[1]
+    assert models == 8 * ((module.POINT + vectors * module.VECTOR) * 650 + 8 * lot * 64)
 
 
 def test_records_that_were_loaded_count_with_their_copies() -> None:
@@ -57,7 +56,8 @@ def test_records_that_were_loaded_count_with_their_copies() -> None:
     facts = facts_of(config, None, DataCache(), None)
     assert facts.dataset is not None
     assert config.data.bytes_read >= module.RECORDS * facts.dataset.x_train.nbytes
-    found = expected(config, replace(facts, dataset=None), method_of(config).algorithm(), hosted=8)
+    facts = replace(facts, dataset=None)
+    found = estimate(config, method_of(config).algorithm(), hosted=8, facts=facts)
     assert found.memory["data.kind = 'synthetic-classification'"] == config.data.bytes_read
 
 
@@ -67,9 +67,8 @@ def test_mapped_records_do_not_count() -> None:
     assert facts.dataset is not None
     memory = {}
     for x in (zeros("t", (10**6, 8), mapped=True), np.zeros((10**6, 8), np.float32)):
-        needs = estimate(
-            config, method_of(config).algorithm(), hosted=8, dataset=replace(facts.dataset, x_train=x)
-        )
+        held = replace(facts, dataset=replace(facts.dataset, x_train=x))
+        needs = estimate(config, method_of(config).algorithm(), hosted=8, facts=held)
         memory[is_mapped(x)] = needs.memory["data.kind = 'synthetic-classification'"]
     assert memory[False] - memory[True] > module.RECORDS * 31e6
 
@@ -137,8 +136,10 @@ def test_what_does_not_fit_is_one_sentence_at_once(changes: dict[str, Any], word
 
 def test_a_month_is_too_long_and_force_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = module.Estimate({"model": 1.0}, 2 * MOST_SECONDS)
-    with pytest.raises(UserError, match=r"at least 60 days.*--force"):
-        refuse_beyond_machine(slow)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "estimate", lambda *_arguments, **_known: slow)
+        with pytest.raises(UserError, match=r"at least 60 days.*--force"):
+            outlined()
     monkeypatch.setattr(module, "free_memory", lambda: 1000.0)
     monkeypatch.setattr(module, "resident", lambda: 0.0)
     with pytest.raises(UserError, match="this machine has 1 kB free"):

@@ -18,12 +18,15 @@ from torch import nn
 import gossamer
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
-from gossamer.training.data import load
+from gossamer.training.data import DataCache
 
 
 def test_predictions_on_the_hold_out_give_the_printed_accuracy_exactly(tmp_path: Path) -> None:
     outcome = trained(tmp_path)
-    dataset, loaded = load(gossamer.load(outcome.directory).config, None), gossamer.load(outcome.directory)
+    dataset, loaded = (
+        DataCache().load(gossamer.load(outcome.directory).config, None),
+        gossamer.load(outcome.directory),
+    )
     for node, printed in [
         ("average", outcome.result["accuracy_average_model"]),
         *enumerate(outcome.result["accuracy_by_node"]),
@@ -73,7 +76,7 @@ def test_of_a_method_with_a_shared_model_that_one_alone_is_kept(tmp_path: Path) 
 def test_a_regression_of_dp_dkm_predicts_numbers(tmp_path: Path) -> None:
     outcome = gossamer.run("dp-dkm/lasso", {"rounds": 3, "evaluation.every": 100}, out=tmp_path / "r")
     loaded = gossamer.load(tmp_path / "r")
-    dataset = load(loaded.config, None)
+    dataset = DataCache().load(loaded.config, None)
     error = np.sqrt(np.square(loaded.predict(dataset.x_test).astype(float) - dataset.y_test).mean())
     assert error == pytest.approx(outcome.result["rmse_average_model"], rel=1e-6)
     assert loaded.models.description.task == "regression"

@@ -17,8 +17,8 @@ from gossamer.auditing.trainings import NoLedger
 from gossamer.errors import UserError
 from gossamer.models.layers import Centred
 from gossamer.results.console import summary
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.training.api import configure
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan, _takes_exact_means

@@ -145,7 +145,7 @@ def test_no_record_sees_another_and_no_row_leaves_the_ball(done: Any) -> None:
     from types import SimpleNamespace
 
     from gossamer.kernels.stack import ParameterStack
-    from gossamer.models.tasks import Classification
+    from gossamer.models.losses import Classification
 
     module, task = Mixes(), Classification(2)
     o: Any = SimpleNamespace(module=module, stack=ParameterStack(module), task=task)

@@ -20,8 +20,8 @@ from gossamer.algorithms.base import Grad
 from gossamer.config.schema import RunConfig
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.reader import Records
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run as run_loop
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.plan import Plan
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from gossamer.config.methods import preset_of
+from gossamer.accounting.observers import RECORD
+from gossamer.config.methods import PRESETS, preset_of
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.data.own import Memory, OwnRecords
 from gossamer.data.synthetic import Dirac
@@ -53,11 +54,7 @@ def effective(config: RunConfig) -> RunConfig:
         change = {
             "epsilon": _least(privacy.epsilon), "delta": _least(privacy.delta), "noise": _own_noise(privacy.noise)
         }  # fmt: skip
-        changes = {
-            "nodes": 1,
-            "topology": Complete(),
-            "privacy": privacy.model_copy(update=change),
-        }
+        changes = {"nodes": 1, "topology": Complete(), "privacy": privacy.model_copy(update=change)}
     else:
         return config
     return config.model_copy(update={**changes, "name": f"{config.name}+{config.baseline}"})
@@ -75,7 +72,7 @@ def _least(value: float | list[float] | None) -> float | None:
 def check(config: RunConfig) -> None:
     """Raise the first refusal that applies."""
     labels_are_declared(config)
-    refuse(row for rows in (_parts, _data, _unit, _private_figures) for row in rows(config))
+    refuse(row for rows in (_parts, _unit, _private_evaluation, _data) for row in rows(config))
 
 
 def refuse(rows: Iterable[Row]) -> None:
@@ -88,7 +85,7 @@ def refuse(rows: Iterable[Row]) -> None:
 def labels_are_declared(config: RunConfig) -> None:
     """Refuse private labels that are not declared: they decide the model's size, which everyone sees."""
     data = config.data
-    if not isinstance(data, OwnRecords) or not is_private(config):
+    if not is_private(config) or not isinstance(data, OwnRecords):
         return
     if data.classes is None and data.task != "regression" and not data.multi_label:
         raise UserError(
@@ -114,8 +111,12 @@ def _parts(config: RunConfig) -> Iterator[Row]:
         yield not isinstance(model, Lookup), "model.kind", model.kind, unread, "use model.kind = 'lookup'"
         yield rows < due, "model.rows", rows, f"is fewer than the {due} of data.per_holder", f"use {due}"
     family, clips = ("privacy.noise.family.kind", noise.family.kind), ("privacy.clip.kind", clip.kind)
+    named, claim = config.algorithm.kind, privacy.claim
     shaped = kind.adds and not kind.gaussian and kind.without_proof is None
     yield from [
+        (claim != "none" and named not in PRESETS, "privacy.claim", claim,
+         f"is the formula of a paper, and algorithm.kind = {named!r} is in none",
+         "leave it out: what is proven holds without it"),
         (privacy.runs > 1 and (config.mode == "paper" or noise.multiplier is not None), "privacy.runs", privacy.runs,
          "shares a proven budget", 'leave out privacy.noise.multiplier and use mode = "sound"'),
         (centre is not None and not clip.stays, "privacy.centre", centre,
@@ -145,52 +146,12 @@ def _parts(config: RunConfig) -> Iterator[Row]:
         yield clip.of == "lot" and unfit, "privacy.clip.of", "lot", problem, f"use {right}"
 
 
-def _data(config: RunConfig) -> Iterator[Row]:
-    """What of the records would leave unpaid, or be counted for too little."""
-    privacy, data, noise, part = config.privacy, config.data, config.privacy.noise, config.data.partition
-    adds, clip = noise.kind.adds, privacy.clip
-    sound = config.mode == "sound" and adds
-    yield from [
-        (config.evaluation.diagnostics and config.runtime.kind == "processes", "evaluation.diagnostics", True,
-         "is not private and must not travel between processes",
-         "leave it out, or use runtime.kind = 'simulator'"),
-        (sound and data.pca is not None and data.pca_from in ("train", data.kind), "data.pca_from", data.pca_from,
-         "fits components on the private records, which nothing pays for",
-         "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\""),
-        (data.class_weights is not None and adds and not clip.enforced, "data.class_weights", None,
-         f"multiplies gradients, and privacy.clip.kind = {clip.kind!r} bounds none of them afterwards",
-         "use 'constant'"),
-    ]  # fmt: skip
-    copied = adds and part.most_copies(2) > 1
-    cancelled = f"with privacy.noise.family.kind = {noise.family.kind!r} {_ADD_UP}"
-    for refused, why, remedy in [
-        (data.own, "of records of your own the draw follows their number, which is private", "'even' or 'sizes'"),
-        (config.baseline == "central", "baseline = 'central' would put them into the same sums", "'even'"),
-        (noise.kind.cancels, cancelled, "'gaussian'"),
-    ]:  # fmt: skip
-        problem = f"puts copies of a record on several nodes, and {why}"
-        yield copied and refused, "data.partition.kind", part.kind, problem, f"use {remedy}"
-    drawn = (
-        "draws among your own records by their number: with one more, others would train and no ε would hold"
-    )
-    for key, rows in (("data.held_out", data.held_out), ("data.train_rows", data.train_rows)):
-        refused = rows is not None and data.own and sound and privacy.adjacency == "add-remove"
-        remedy = "use data.test, evaluation.private or privacy.adjacency = 'replace-one'"
-        yield refused, key, rows, drawn, remedy
-    accounts = (
-        f"is of an account, which files of your own records have, and data.kind = {data.kind!r} has none"
-    )
-    for key, value in (("privacy.cap", privacy.cap), ("privacy.account", privacy.account)):
-        refused = value is not None and (not data.own or isinstance(data, Memory))
-        yield refused, key, value, accounts, "leave it out, or give the records as a file"
-
-
 def _unit(config: RunConfig) -> Iterator[Row]:
     """Where a person or a node is protected, it must move nothing by more than one record's bound."""
     privacy, data, noise, part = config.privacy, config.data, config.privacy.noise, config.data.partition
-    if privacy.unit == "record" or (
-        privacy.centre is None and not noise.kind.adds
-    ):  # without noise, no promise
+    several = privacy.max_sites > 1
+    # Without noise there is no promise.
+    if privacy.protects.kind == RECORD or (privacy.centre is None and not noise.kind.adds):
         return
     node, sampling = privacy.unit == "node", privacy.sampling.kind
     key, value = ("privacy.unit", "node") if node else ("privacy.unit.column", privacy.protects.column)
@@ -211,37 +172,20 @@ def _unit(config: RunConfig) -> Iterator[Row]:
         (config.baseline == "central", "baseline = 'central' would count the parts as several persons", "1"),
         (noise.kind.cancels, cancelled, "'gaussian'"),
     ):
-        several, problem = privacy.max_sites > 1, f"has a person at several nodes, and {why}"
+        problem = f"has a person at several nodes, and {why}"
         yield several and refused, "privacy.unit.max_sites", privacy.max_sites, problem, f"use {remedy}"
 
 
-def _private_figures(config: RunConfig) -> Iterator[Row]:
-    """What is computed from private records besides gradients: it takes a share of ε, where it is sound."""
+def _private_evaluation(config: RunConfig) -> Iterator[Row]:
+    """Figures on private records take a share of ε, where that is sound."""
     privacy, noise, data, sampling = (
         config.privacy,
         config.privacy.noise,
         config.data,
         config.privacy.sampling,
     )
-    share, steps, adds, paper = (
-        privacy.preprocessing,
-        data.private_steps,
-        noise.kind.adds,
-        config.mode == "paper",
-    )
-    plain, alone = noise.kind.gaussian and not noise.kind.cancels, config.baseline == "no-communication"
-    remedy = "ask for data.standardise, data.class_weights = 'private' or data.pca_from = 'private', or leave it out"
-    yield share is not None and not steps, "privacy.preprocessing", share, "pays for nothing", remedy
-    for refused, why, remedy in [
-        (share is None, "", "set privacy.preprocessing, the share of ε that pays for it, for example 0.2"),
-        (paper, ", which no paper's formula counts", 'use mode = "sound", or leave it out'),
-        (privacy.epsilon is None, " for a share of privacy.epsilon, which is not set", "set it"),
-        (not plain, " with Gaussian noise alone", "use privacy.noise.family.kind = 'gaussian'"),
-        (privacy.centre is not None, ", which privacy.centre does not go with", "leave one of them out"),
-        (alone, " of all nodes, and baseline = 'no-communication' has every node alone", "leave it out"),
-    ]:  # fmt: skip
-        problem = f"is computed from the private records{why}"
-        yield bool(steps) and adds and refused, " and ".join(steps), None, problem, remedy
+    adds, paper = noise.kind.adds, config.mode == "paper"
+    plain = noise.kind.gaussian and not noise.kind.cancels
     private = config.evaluation.private
     drawn = data.held_out is not None or data.train_rows is not None
     sized = sampling.needs_true_sizes or (sampling.disjoint and not sampling.independent)
@@ -261,3 +205,57 @@ def _private_figures(config: RunConfig) -> Iterator[Row]:
          "use privacy.noise.family.kind = 'gaussian'"),
     ]:  # fmt: skip
         yield private is not None and refused, "evaluation.private", private, problem, remedy
+
+
+def _data(config: RunConfig) -> Iterator[Row]:
+    """What of the records would leave unpaid, or be counted for too little."""
+    privacy, data, noise, part = config.privacy, config.data, config.privacy.noise, config.data.partition
+    adds, clip, copied, steps = noise.kind.adds, privacy.clip, part.most_copies(2) > 1, data.private_steps
+    sound = config.mode == "sound" and adds
+    yield from [
+        (config.evaluation.diagnostics and config.runtime.kind == "processes", "evaluation.diagnostics", True,
+         "is not private and must not travel between processes",
+         "leave it out, or use runtime.kind = 'simulator'"),
+        (sound and data.pca is not None and data.pca_from in ("train", data.kind), "data.pca_from", data.pca_from,
+         "fits components on the private records, which nothing pays for",
+         "name a public set of the same width, for example 'fashion-mnist' for 'mnist', or use mode = \"paper\""),
+        (data.class_weights is not None and adds and not clip.enforced, "data.class_weights", None,
+         f"multiplies gradients, and privacy.clip.kind = {clip.kind!r} bounds none of them afterwards",
+         "use 'constant'"),
+    ]  # fmt: skip
+    cancelled = f"with privacy.noise.family.kind = {noise.family.kind!r} {_ADD_UP}"
+    for refused, why, remedy in [
+        (data.own, "of records of your own the draw follows their number, which is private", "'even' or 'sizes'"),
+        (config.baseline == "central", "baseline = 'central' would put them into the same sums", "'even'"),
+        (noise.kind.cancels, cancelled, "'gaussian'"),
+    ]:  # fmt: skip
+        problem = f"puts copies of a record on several nodes, and {why}"
+        yield adds and copied and refused, "data.partition.kind", part.kind, problem, f"use {remedy}"
+    drawn = (
+        "draws among your own records by their number: with one more, others would train and no ε would hold"
+    )
+    for key, rows in (("data.held_out", data.held_out), ("data.train_rows", data.train_rows)):
+        refused = rows is not None and data.own and sound and privacy.adjacency == "add-remove"
+        remedy = "use data.test, evaluation.private or privacy.adjacency = 'replace-one'"
+        yield refused, key, rows, drawn, remedy
+    accounts = (
+        f"is of an account, which files of your own records have, and data.kind = {data.kind!r} has none"
+    )
+    for key, value in (("privacy.cap", privacy.cap), ("privacy.account", privacy.account)):
+        refused = value is not None and (not data.own or isinstance(data, Memory))
+        yield refused, key, value, accounts, "leave it out, or give the records as a file"
+    # Before the first round: what is computed takes a share of ε.
+    share, paper = privacy.preprocessing, config.mode == "paper"
+    plain, alone = noise.kind.gaussian and not noise.kind.cancels, config.baseline == "no-communication"
+    remedy = "ask for data.standardise, data.class_weights = 'private' or data.pca_from = 'private', or leave it out"
+    yield share is not None and not steps, "privacy.preprocessing", share, "pays for nothing", remedy
+    for refused, why, remedy in [
+        (share is None, "", "set privacy.preprocessing, the share of ε that pays for it, for example 0.2"),
+        (paper, ", which no paper's formula counts", 'use mode = "sound", or leave it out'),
+        (privacy.epsilon is None, " for a share of privacy.epsilon, which is not set", "set it"),
+        (not plain, " with Gaussian noise alone", "use privacy.noise.family.kind = 'gaussian'"),
+        (privacy.centre is not None, ", which privacy.centre does not go with", "leave one of them out"),
+        (alone, " of all nodes, and baseline = 'no-communication' has every node alone", "leave it out"),
+    ]:  # fmt: skip
+        problem = f"is computed from the private records{why}"
+        yield bool(steps) and adds and refused, " and ".join(steps), None, problem, remedy

@@ -15,10 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from gossamer.config import recipes
-from gossamer.config.algorithm import algorithms
 from gossamer.config.auto import replace_auto
 from gossamer.config.keys import alike
-from gossamer.config.methods import expand_preset
+from gossamer.config.methods import PRESETS, algorithms, expand_preset
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.errors import UserError, ending, short
 from gossamer.mechanism.noise import families
@@ -41,7 +40,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
     whole = _table("algorithm", changes.get("algorithm", {}))
     kind = changes.get("algorithm.kind", whole.get("kind", written_for))
-    if kind not in algorithms:
+    if kind not in PRESETS and kind not in algorithms:
         known = sorted(algorithms)
         remedy = f"the methods are {', '.join(known)}" + ending(kind, known)
         raise UserError(

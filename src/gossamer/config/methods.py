@@ -1,4 +1,7 @@
-"""The named methods: each is an algorithm with its clip, noise and sampling parts, as data.
+"""The named methods, as data, and the table [algorithm], which names one of them.
+
+A method is an algorithm with its clip, noise and sampling parts. Its table has what every method has, and the options
+of its rule.
 
 A preset only fills in what the user leaves out. `sound` holds the privacy keys that differ where we prove the ε we
 print, `paper` those that differ where we follow the paper, `options` the algorithm's own keys by mode; nothing below
@@ -7,10 +10,19 @@ the configuration knows which of the two it runs.
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
-from gossamer.algorithms import RULES, reserve
+from pydantic import Field
+
+from gossamer import algorithms as rules
+from gossamer.algorithms.base import Exponential
 from gossamer.errors import UserError
+from gossamer.options.registry import Registry, Table
+
+if TYPE_CHECKING:
+    from gossamer.algorithms.base import Algorithm as Rule
 
 _POISSON_LOT = {"sampling": {"kind": "poisson", "lot": 32}}
 # Proposition 3 of Dyn-D2P: every record enters a round by an independent trial with probability 1/J.
@@ -121,10 +133,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "without-replacement": {
         "rule": "without-replacement",
         "alone": {"controller": "local"},  # nobody writes the shared model
-        "options": {
-            "sound": {"observes": "released"},
-            "paper": {"observes": "raw", "scored": "local"},
-        },
+        "options": {"sound": {"observes": "released"}, "paper": {"observes": "raw", "scored": "local"}},
         "privacy": {
             "clip": {"kind": "record-ball"},
             "noise": {"schedule": _EVEN},
@@ -151,7 +160,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dp-dinno": _consensus("dinno", paper_options={"include_self": True}),  # the paper's N_i contains i
 }
 
-reserve(PRESETS)
+rules.reserve(PRESETS)
 
 
 MEANINGS = {
@@ -181,21 +190,16 @@ _OF_A_NEW_ONE: dict[str, Any] = {
 def method_names() -> list[str]:
     """Every `algorithm.kind`: the presets, and the rules that none of them uses."""
     used = {preset["rule"] for preset in PRESETS.values()}
-    for name in RULES:
+    for name in rules.RULES:
         if name in PRESETS and PRESETS[name]["rule"] != name:
             raise UserError(
                 f"an algorithm is registered as {name!r}, which is a method's name; choose another."
             )
-    return [*PRESETS, *(name for name in RULES if name not in used and name not in PRESETS)]
+    return [*PRESETS, *(name for name in rules.RULES if name not in used and name not in PRESETS)]
 
 
 def preset_of(kind: str) -> dict[str, Any]:
     return PRESETS.get(kind) or {"rule": kind, **_OF_A_NEW_ONE}
-
-
-def of_a_paper(kind: str) -> bool:
-    """Is it one of the named methods? Whatever else is registered has no paper whose claim it could make."""
-    return kind in PRESETS
 
 
 def expand_preset(kind: str, mode: str) -> dict[str, Any]:
@@ -203,3 +207,89 @@ def expand_preset(kind: str, mode: str) -> dict[str, Any]:
     preset = preset_of(kind)
     options = preset.get("options", {}).get(mode, {})
     return {"algorithm": {"kind": kind, **options}, "privacy": {**preset["privacy"], **preset.get(mode, {})}}
+
+
+CONTEXT = ("lr", "seed", "rounds")  # fields of a rule that are no options: the run gives them
+Step = Annotated[float, Field(gt=0, lt=1e12)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRate:
+    """start · decay^(t / rounds) / (t + 1)^power; decay = 1 and power = 0 keep it constant."""
+
+    start: Annotated[Step, Field(description="at the first round")]
+    decay: Annotated[Step, Field(description="what is left of it at the last round")] = 1.0
+    power: Annotated[float, Field(ge=0, le=1, description="of the round by which it is divided")] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """What every method has; `auto.py` puts a number where `lr` is "auto" before this is checked."""
+
+    lr: Annotated[
+        Step | Annotated[LearningRate, Table()],
+        Field(description="step size: a number, { start, decay, power }, or auto: see docs/frontier.md"),
+    ] = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1, description="share of the last step that is kept")] = 0.0
+    mixes: Annotated[
+        Annotated[int, Field(ge=1, le=1000)] | Literal["exact"],
+        Field(
+            description="exchanges in a round, each over the next graph; exact: gradients as means of all nodes"
+        ),
+    ] = 1
+    tail_average: Annotated[
+        float, Field(ge=0, le=1, description="share of the last rounds whose mean is the model")
+    ] = 0.0
+    final_gossip: Annotated[int, Field(ge=0, le=10_000, description="exchanges of the models at the end")] = 0
+
+    kind: ClassVar[str]
+    rule: ClassVar[str]  # the name of the update rule
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The options of the rule are fields of the method's own class: see `_table_of`."""
+
+    def step_sizes(self, rounds: int) -> Exponential:
+        """η(t) over a run."""
+        rate = self.lr if isinstance(self.lr, LearningRate) else LearningRate(start=self.lr)
+        return Exponential(rate.start, rate.decay, rounds, rate.power)
+
+    def make(self, *, rounds: int, seed: int) -> Rule:
+        """The update rule with these options."""
+        rule = rules.rule(self.rule)
+        given = {"lr": self.step_sizes(rounds), "seed": seed, "rounds": rounds}
+        names = [field.name for field in dataclasses.fields(rule) if field.init]
+        instance: Rule = rule(
+            **{name: given[name] if name in CONTEXT else getattr(self, name) for name in names}
+        )
+        return instance
+
+
+def _table_of(kind: str) -> type[Any]:
+    """The common fields and the options of the rule, which stay as the rule has them."""
+    name = preset_of(kind)["rule"]
+    rule = rules.rule(name)
+    types = get_type_hints(rule, include_extras=True)
+    own = [
+        (
+            field.name,
+            types[field.name],
+            dataclasses.field(default=field.default)
+            if field.default_factory is dataclasses.MISSING
+            else dataclasses.field(default_factory=field.default_factory),
+        )
+        for field in dataclasses.fields(rule)
+        if field.init and field.name not in CONTEXT
+    ]
+    return dataclasses.make_dataclass(
+        f"{rule.__name__}Options",
+        own,
+        bases=(Algorithm,),
+        frozen=True,
+        kw_only=True,
+        namespace={"rule": name, "__doc__": MEANINGS.get(kind, rule.__doc__)},
+    )
+
+
+algorithms: Registry[Algorithm] = Registry("algorithm", names=method_names, make=_table_of)

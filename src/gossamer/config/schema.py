@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gossamer.accounting.observers import PERSON, Unit
-from gossamer.config.algorithm import Algorithm, algorithms
+from gossamer.config.methods import Algorithm, algorithms
 from gossamer.data.load import Source, datasets
 from gossamer.data.own import OwnFile
 from gossamer.errors import UserError

@@ -528,9 +528,9 @@ class _Peer:
     def _after_round(self, t: int, state: Any) -> None:
         self._exchange.after_round(t, state)
         self._state, self.run.done = state, t + 1
-        row = self._evaluate(t + 1, state)
-        if row is None:
+        if t + 1 not in self._evaluate.rounds:
             return
+        row = self._evaluate(t + 1, state)
         figures = {
             **own_figures(row),
             "links": self._exchange.contacts.states(),

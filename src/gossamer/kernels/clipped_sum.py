@@ -92,13 +92,13 @@ class ClippedSum:
         self._room: int | None = None
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
 
-    def expect(self, lot: float, *, varies: bool) -> None:
-        """The public expected number of records of a lot: from now on, lots are computed in pieces of one shape."""
-        self._room = room(lot, varies=varies)
+    def expect(self, lot: float, *, varies: bool) -> int:
+        """The public expected number of records of a lot: from now on, lots are computed in pieces of one shape.
 
-    def places(self, lot: int) -> int:
-        """What a lot of so many records is best padded to, so that nothing has to be copied here."""
-        return lot if self._room is None else -(-lot // self._room) * self._room
+        Lots that are padded to a multiple of what is returned are not copied here.
+        """
+        self._room = room(lot, varies=varies)
+        return self._room
 
     def draw_from(self, stream: Stream, purpose: int, nodes: NDArray[np.int64], step: int) -> None:
         """Where random layers draw in the next call; without this, from a secret stream of their own."""
@@ -538,7 +538,7 @@ class CentredSum:
     def __init__(self, inner: ClippedSum, size: int, centre: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._inner, self._size, self._centre = inner, size, centre
         self._last: tuple[Tensor, Tensor, Tensor] | None = None
-        self.draw_from, self.expect, self.places = inner.draw_from, inner.expect, inner.places
+        self.draw_from, self.expect = inner.draw_from, inner.expect
 
     def __call__(
         self, points: Tensor, x: Tensor, y: Tensor, mask: Tensor, weigh: Weigh, *, unit: Tensor | None = None

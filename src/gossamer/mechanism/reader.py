@@ -181,8 +181,7 @@ class PrivateGradient:
         self._whole: tuple[Lot, Taken] | None = None
         longest = max(lots) if longest is None else longest
         self._excess = excess(longest)
-        if hasattr(vector, "expect"):
-            vector.expect(longest, varies=sampler.varies)
+        self._multiple = vector.expect(longest, varies=sampler.varies) if hasattr(vector, "expect") else 1
         self._written = (
             np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)
         )
@@ -233,8 +232,8 @@ class PrivateGradient:
         if self._whole is not None:
             return self._whole
         lot = self._sampler.draw(self._stream, self._index, self._records.units, k)
-        if hasattr(self._vector, "places") and self._records.persons is None and self._sampler.kind != "full":
-            lot = lot.padded(self._vector.places(lot.rows.shape[1]))
+        if self._records.persons is None and self._sampler.kind != "full":
+            lot = lot.padded(-(-lot.rows.shape[1] // self._multiple) * self._multiple)
         taken = self._records.take(lot)
         if self._sampler.kind == "full":
             x, mask = taken.x, taken.mask

@@ -11,8 +11,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.clipped_sum import CentredSum, ClippedSum
 from gossamer.models.layers import Centred, centre_records
-from gossamer.models.losses import CrossEntropy, LinearLoss, Logistic, Squared
-from gossamer.models.tasks import SIGMOID, Task, task_of
+from gossamer.models.losses import SIGMOID, CrossEntropy, LinearLoss, Logistic, Squared, Task, task_of
 
 if TYPE_CHECKING:
     from gossamer.mechanism.reader import Vector

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import gcd, prod
 from typing import Any
@@ -170,3 +170,21 @@ def check_no_mixing(module: nn.Module) -> None:
             raise UserError(
                 f"model: {_named(name, layer)} {does}: nothing bounds a record's part; use GroupNorm"
             )
+
+
+def has_adapters(names: Iterable[str]) -> bool:
+    """Are parameters of these names those of adapters?"""
+    return any(".lora_" in f".{name}" for name in names)
+
+
+def idle_parameters(module: nn.Module, record: Tensor) -> list[str]:
+    """Names of adapters' parameters that the outputs for a record do not depend on, whatever their values."""
+    own = {name: p for name, p in module.named_parameters() if p.requires_grad and has_adapters([name])}
+    if not own:
+        return []
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            gradients = torch.autograd.grad(module(record).sum(), [*own.values()], allow_unused=True)
+    except Exception:  # a blank record may be one that the module fails on
+        return []
+    return [name for name, gradient in zip(own, gradients, strict=True) if gradient is None]

@@ -7,9 +7,8 @@ gradients are computed as any other layer's. One of the two starts at 0, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -89,23 +88,3 @@ def merge_lora(module: nn.Module) -> nn.Module:
     from gossamer.models.adapters import merged
 
     return merged(module)
-
-
-def has_adapters(names: Iterable[str]) -> bool:
-    """Are parameters of these names those of adapters?"""
-    return any(".lora_" in f".{name}" for name in names)
-
-
-def idle_parameters(module: nn.Module, record: Any) -> list[str]:
-    """Names of adapters' parameters that the outputs for a record do not depend on, whatever their values."""
-    import torch
-
-    own = {name: p for name, p in module.named_parameters() if p.requires_grad and has_adapters([name])}
-    if not own:
-        return []
-    try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            gradients = torch.autograd.grad(module(record).sum(), [*own.values()], allow_unused=True)
-    except Exception:  # a blank record may be one that the module fails on
-        return []
-    return [name for name, gradient in zip(own, gradients, strict=True) if gradient is None]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer.errors import UserError
-from gossamer.models.tasks import EXP, Classification, MultiLabel, Regression, Task
+from gossamer.models.losses import EXP, Classification, MultiLabel, Regression, Task
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count
 

@@ -58,8 +58,8 @@ STATED_ELSEWHERE = (
 )
 
 
-def planned_facts(o: Any, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a certificate says of the plan of a run."""
+def planned_facts(o: Any, figures: Mapping[str, Any], notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a certificate says of the plan of a run, with its `figures`."""
     from gossamer.data.load import datasets  # brings torch along
 
     config, plan = o.config, o.privacy
@@ -68,7 +68,7 @@ def planned_facts(o: Any, notes: Sequence[str] = ()) -> dict[str, Any]:
         "name": config.name,
         "nodes": len(plan.nodes),
         "data": without_none({"kind": o.asked.data.kind, "own": config.data.own, "columns": columns}),
-        **plan.figures(),
+        **figures,
         "unit": plan.unit,
         "observer": plan.observer.description,
         "preprocessing": planned_before(o),
@@ -274,12 +274,12 @@ def not_covered(unit: str) -> list[str]:
 
 def planned_parts(o: Any) -> dict[str, Any]:
     """Return what plans and certificates state besides ε: of several records, and of releases before the rounds."""
-    return {"epsilon_by_group": of_groups(o.privacy), "preprocessing": planned_before(o)}
+    return {"epsilon_by_group": of_groups(o.privacy.by_group()), "preprocessing": planned_before(o)}
 
 
-def of_groups(plan: Any) -> list[dict[str, Any]]:
+def of_groups(by_group: Mapping[int, float]) -> list[dict[str, Any]]:
     """Return the entry `epsilon_by_group`: the proven ε of several records together."""
-    groups: list[dict[str, Any]] = finite([{"records": k, "epsilon": e} for k, e in plan.by_group().items()])
+    groups: list[dict[str, Any]] = finite([{"records": k, "epsilon": e} for k, e in by_group.items()])
     return groups
 
 
@@ -289,9 +289,10 @@ def planned_before(o: Any) -> dict[str, Any] | None:
     `epsilon` is what this alone costs the worst node, at the plan's δ and adjacency; it is part of the proven ε.
     """
     plan = o.privacy
-    if not plan.preprocesses:
+    nodes = [node for node in plan.nodes if node.before]
+    if not nodes:
         return None
-    alone = {node.before: proven(node.before, node.delta, plan.adjacency).epsilon for node in plan.nodes}
+    alone = {node.before: proven(node.before, node.delta, plan.adjacency).epsilon for node in nodes}
     return {
         "share": o.config.privacy.preprocessing,
         "epsilon": finite(max(alone.values())),

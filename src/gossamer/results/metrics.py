@@ -14,8 +14,8 @@ from torch.func import functional_call
 from gossamer.kernels.direct import speed_up_pools
 from gossamer.kernels.rounding import outputs_or_nan
 from gossamer.kernels.stack import ParameterStack
+from gossamer.models.losses import Task
 from gossamer.models.measures import Measure, Predictions, key_of, measures_of
-from gossamer.models.tasks import Task
 from gossamer.runtime.group import Group
 
 BATCH = 2000  # records at a time; predictions take as many, so that every output is the same to the last bit

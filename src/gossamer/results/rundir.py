@@ -242,6 +242,11 @@ def digest_of_object(value: Mapping[str, Any], *, without: tuple[str, ...] = ())
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """Return what every ledger's first line names; stops and continuations come later."""
+    return digest_of_object(manifest, without=("resumed",))
+
+
 def config_text(config: dict[str, Any]) -> str:
     """Return a whole configuration as TOML, as `config.layers.stored` reads it."""
     return tomli_w.dumps(without_none(config))

@@ -23,7 +23,7 @@ from gossamer.accounting.recompute import NodeProof
 from gossamer.errors import UserError
 from gossamer.results.certificate import END, certificate_of, digests_of_files
 from gossamer.results.pages import certificate_page
-from gossamer.results.rundir import digest_of, digest_of_object, read_manifest, read_text
+from gossamer.results.rundir import digest_of, manifest_digest, read_manifest, read_text
 from gossamer.results.signatures import ADDED_LATER, KEY, check_signatures, read_certificate, signed_content
 
 # Without these a run says the same: no figure is about them, and what needs one says that it is missing.
@@ -127,11 +127,6 @@ def check_beginning(run: Path, manifest: Mapping[str, Any]) -> None:
         first, complete, _ = content(path).partition(b"\n")
         if complete and json.loads(first)["manifest"] != own:
             raise UserError(f"{path} belongs to another run than {run / 'manifest.json'}; put them back.")
-
-
-def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """Return what every ledger's first line names; stops and continuations come later."""
-    return digest_of_object(dict(manifest), without=("resumed",))
 
 
 def _check_end(run: Path, manifest: Mapping[str, Any], certificate: Mapping[str, Any]) -> None:

@@ -37,11 +37,6 @@ class RankError(UserError):
     """A rank died, hung or refused a message: one sentence that says which, and in which round."""
 
 
-def started_as_rank() -> bool:
-    """Did torchrun, or whatever sets its variables, start this process?"""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
 def ranks_started() -> int:
     return int(os.environ["WORLD_SIZE"])
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.kernels.mixing import MixPlan
-from gossamer.runtime.simulator import PerGraph
+from gossamer.runtime.group import PerGraph
 from gossamer.topology.schedule import Topology
 
 Indices = NDArray[np.integer[Any]]  # sorted

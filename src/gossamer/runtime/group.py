@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
 from gossamer.errors import UserError
+from gossamer.kernels.mixing import MixPlan
 from gossamer.runtime.loop import Exchange
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.schedule import Topology
 
 T = TypeVar("T")
@@ -48,6 +49,38 @@ class Group(Protocol):
         """The exchange with neighbours; `meanwhile` is called while messages travel."""
 
 
+class PerGraph(Generic[T]):
+    """What is made of a round's graph, kept for the graphs of a period; without one, for the last round alone."""
+
+    def __init__(self, topology: Topology, make: Callable[[int], T]):
+        self._period, self._make = topology.period, make
+        self._made: dict[int, T] = {}
+
+    def __call__(self, t: int) -> T:
+        key = t % self._period if self._period else t
+        if key not in self._made:
+            if not self._period:
+                self._made.clear()
+            self._made[key] = self._make(t)
+        return self._made[key]
+
+
+class SimulatedExchange:
+    """mix(t, A, B, …) = P_t A, P_t B, …, counting the bytes the messages would have."""
+
+    def __init__(self, topology: Topology):
+        self._topology = topology
+        self._plan = PerGraph(topology, lambda t: MixPlan(topology.weights(t)))
+        self.bytes_sent = 0
+
+    def __call__(self, t: int, *tensors: Tensor) -> Any:
+        plan = self._plan(t)
+        mixed = tuple(plan(tensor) for tensor in tensors)
+        row = sum(tensor[0].numel() * tensor.element_size() for tensor in tensors)
+        self.bytes_sent += row * int(self._topology.out_degree(t).sum())
+        return mixed[0] if len(mixed) == 1 else mixed
+
+
 class Alone:
     """The simulator: all nodes in one process."""
 
@@ -71,6 +104,11 @@ class Alone:
 
     def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> CountingExchange:
         return SimulatedExchange(topology)
+
+
+def started_as_rank() -> bool:
+    """Did torchrun, or whatever sets its variables, start this process?"""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def prints(group: Group) -> bool:

@@ -19,9 +19,8 @@ from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.wrappers import mixes_of
 from gossamer.errors import UserError
 from gossamer.methods.base import bytes_per_message, fitting
-from gossamer.runtime.group import split
+from gossamer.runtime.group import SimulatedExchange, split
 from gossamer.runtime.loop import Exchange, run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.testing.blocks import in_blocks
 from gossamer.testing.quadratics import Array, D, Quadratic, minimum, problem, topology, train
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import Exchange
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.schedule import Topology
 
 PATIENCE = 20.0  # seconds that one block waits for another

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.algorithms.base import Algorithm
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build as build_topology
 from gossamer.topology.schedule import Topology
 

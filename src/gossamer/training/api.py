@@ -20,9 +20,9 @@ from torch import nn
 from gossamer import algorithms as rules
 from gossamer.algorithms.base import Exponential
 from gossamer.config import recipes
-from gossamer.config.algorithm import CONTEXT, algorithms
 from gossamer.config.checks import check, effective
 from gossamer.config.layers import named, parse_overrides, replaced, resolve, stored
+from gossamer.config.methods import CONTEXT, algorithms
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import Data
 from gossamer.errors import UserError
@@ -35,15 +35,14 @@ from gossamer.results.console import RunDisplay
 from gossamer.results.rundir import RunDirectory, free_path
 from gossamer.results.terminal import end_spinner, terminal
 from gossamer.results.track import OpenTracker, find_tracker
-from gossamer.runtime.cluster import connect, ranks_started, started_as_rank
-from gossamer.runtime.group import Alone, Group, agreed, prints, split
+from gossamer.runtime.group import Alone, Group, agreed, prints, split, started_as_rank
 from gossamer.runtime.launch import launch, launched
 from gossamer.topology.kinds import topologies
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.budget import preview
 from gossamer.training.data import DataCache
 from gossamer.training.plan import Plan
-from gossamer.training.run import OnMetrics, OnRound, Outcome, execute
+from gossamer.training.run import OnMetrics, OnRound, Outcome, each, execute
 
 __all__ = ["Outcome", "Plan", "configure", "plan", "resume", "run"]
 
@@ -307,6 +306,8 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
     if not rank:
         remedy = "start this with torchrun, or use `gossamer run`"
         raise UserError("needs processes", key="runtime.kind", value="processes", remedy=remedy)
+    from gossamer.runtime.cluster import connect, ranks_started
+
     blocks = split(nodes, ranks_started(), runtime.blocks)
     return connect(blocks, timeout=runtime.timeout, device=config.device)
 
@@ -324,8 +325,8 @@ def run_in(
     data_dir: Path | None = None,
     force: bool = False,
     track: OpenTracker | None = None,
-    on_metrics: OnMetrics = lambda row: None,
-    on_round: OnRound = lambda done: None,
+    on_metrics: OnMetrics | None = None,
+    on_round: OnRound | None = None,
 ) -> Outcome:
     """Plan, train and finish a run in this process: all nodes, or those of one rank.
 
@@ -350,17 +351,10 @@ def run_in(
         else:
             display.begin()
 
-        def metrics(row: dict[str, Any]) -> None:
-            display.metrics(row)
-            on_metrics(row)
-
-        def after_round(done: int) -> None:
-            display.round(done)
-            on_round(done)
-
         outcome = execute(
-            parts, out=out, resume=resume, group=group, on_metrics=metrics, on_round=after_round, track=track
-        )
+            parts, out=out, resume=resume, group=group, track=track,
+            on_metrics=each(display.metrics, on_metrics), on_round=each(display.round, on_round),
+        )  # fmt: skip
     if announced:
         display.outcome(outcome.result, outcome.certificate)
     return outcome

@@ -17,6 +17,7 @@ from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.oracle import one_output
+from gossamer.kernels.stack import fixed_values
 from gossamer.mechanism.clipping import Clip, extremes
 from gossamer.mechanism.noise import Levels, Mechanism, Participation
 from gossamer.mechanism.reader import Book, Records
@@ -37,7 +38,8 @@ class Parts:
     records: Records
     sampler: Sampler
     noise: Mechanism
-    x0: Tensor
+    x0: Tensor  # what is trained, at the start
+    fixed: dict[str, Tensor]  # what training leaves as it is: frozen parameters and buffers
     test: tuple[Tensor, Tensor]
     rows: NDArray[np.int64] | None = None  # of the data set, node after node
     judged: Records | None = None  # kept out of training, for a private evaluation
@@ -125,37 +127,39 @@ def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
         )
     device, everyone = torch.device(config.device), held(o.asked, dataset)
     hosted = everyone.at(nodes, pooled=o.pool is not None)
-    rows = np.concatenate(hosted.rows)
-    if o.pool is not None:
-        sampler = privacy.sampling.make_uneven(np.repeat(o.pool.rates, everyone.units).tolist())
-    if o.pool is None or sampler is None:
-        lots = [NodeLot(i, p.records, p.rate, p.lot) for i, p in zip(nodes, plans, strict=True)]
-        sampler = privacy.sampling.make(lots, hosted.units)
+    units, rows = hosted.units, np.concatenate(hosted.rows)
     # A node's vector is that of its mean loss.
     unit = config.privacy.unit
     mean = unit.combine == "mean" if isinstance(unit, PersonUnit) else unit == "node"
+    records = _records(dataset, rows, [len(own) for own in hosted.rows], device, hosted.persons, mean=mean)
+    sampler = None
+    if o.pool is not None:
+        sampler = privacy.sampling.make_uneven(np.repeat(o.pool.rates, everyone.units).tolist())
+    if sampler is None:
+        lots = [NodeLot(i, p.records, p.rate, p.lot) for i, p in zip(nodes, plans, strict=True)]
+        sampler = privacy.sampling.make(lots, units)
     judged, judged_rows = None, None
     if hosted.judged is not None:
         judged_rows, sizes = np.concatenate(hosted.judged.rows), [len(own) for own in hosted.judged.rows]
         judged = _records(dataset, judged_rows, sizes, device, hosted.judged.persons, mean=True)
         # A network that cannot be evaluated on one record alone is refused now, not after the last round.
-        one_output(o.module, torch.Size(config.data.shape_of(dataset)), judged.x.dtype)
+        one_output(o.module, torch.Size(o.shape), judged.x.dtype)
     levels = Levels(torch.tensor([node.factor for node in plans], dtype=torch.float64), privacy.shape)
     parts = Parts(
         plan=o,
         nodes=nodes,
         dataset=dataset,
-        records=_records(dataset, rows, [len(own) for own in hosted.rows], device, hosted.persons, mean=mean),
+        records=records,
         sampler=sampler,
         noise=privacy.noise.make(levels, np.array([node.end for node in plans])),
         x0=o.stack.flatten(o.module).to(device).repeat(len(nodes), 1),
+        fixed=fixed_values(o.module),
         test=_test(dataset, device),
         rows=rows,
         judged=judged,
         judged_rows=judged_rows,
     )
-    parts.clip()  # a mistake in it shows now
-    _refuse_thinner_noise(parts)
+    _check_parts(parts)
     return parts
 
 
@@ -176,11 +180,12 @@ def _test(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(dataset.x_test).to(device), torch.from_numpy(dataset.y_test).to(device)
 
 
-def _refuse_thinner_noise(parts: Parts) -> None:
-    """What the mechanism will put on file must be no less noise than what was priced: a new noise could differ.
+def _check_parts(parts: Parts) -> None:
+    """Refuse a clip that cannot be made, and a mechanism that will put less noise on file than was priced.
 
-    In every draw: a noise may keep its word in the first and break it later.
+    In every draw: a new noise may keep its word in the first and break it later.
     """
+    parts.clip()
     o = parts.plan
     shapes = sorted({o.privacy.shape(k) for k in range(o.privacy.draws)})
     seen = set()

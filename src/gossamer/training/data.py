@@ -6,7 +6,6 @@ them; a file per node is read only where its node is hosted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from gossamer.config.checks import is_private, labels_are_declared
 from gossamer.config.schema import PersonUnit, RunConfig
 from gossamer.data.dataset import Dataset
-from gossamer.data.load import datasets
 from gossamer.data.own import PLACE, Data, Memory, OwnFile, load_nodes
 from gossamer.data.partition import (
     Even,
@@ -48,25 +46,22 @@ class DataCache:
         self._dataset: Dataset | None = None
 
     def load(self, config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> Dataset:
-        key = key_of(config, data_dir, nodes)
-        if self._dataset is None or key != self._key:
-            self._dataset = None  # let go of the old one first: they can be large
-            self._dataset, self._key = load(config, data_dir, nodes, self._given), key
+        """The configuration's records; with a file per node, those of the nodes hosted here (of all, if None)."""
+        key, data = key_of(config, data_dir, nodes), config.data
+        if self._dataset is not None and key == self._key:
+            return self._dataset
+        labels_are_declared(config)
+        STAGES.info("reading the data")
+        self._dataset = None  # let go of the old one first: they can be large
+        hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
+        if isinstance(data, Memory) and self._given is not None:
+            dataset = self._given.dataset(data, hosted, data_dir, config.seed)
+        elif isinstance(data, OwnFile) and data.file_per_node:
+            dataset = load_nodes(data, hosted, data_dir=data_dir, seed=config.seed)
+        else:
+            dataset = data.load(data_dir, config.seed)
+        self._dataset, self._key = _checked(config, dataset), key
         return self._dataset
-
-
-def load(
-    config: RunConfig, data_dir: Path | None, nodes: range | None = None, given: Data | None = None
-) -> Dataset:
-    """The configuration's records; with a file per node, those of the nodes hosted here (of all, if None)."""
-    labels_are_declared(config)
-    STAGES.info("reading the data")
-    hosted = range(config.nodes) if nodes is None or config.baseline == "central" else nodes
-    if isinstance(config.data, Memory) and given is not None:
-        return _checked(config, given.dataset(config.data, hosted, data_dir, config.seed))
-    if isinstance(config.data, OwnFile) and config.data.file_per_node:
-        return _checked(config, load_nodes(config.data, hosted, data_dir=data_dir, seed=config.seed))
-    return _checked(config, config.data.load(data_dir, config.seed))
 
 
 def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
@@ -88,9 +83,7 @@ def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
 def key_of(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> str:
     """What the loaded records depend on, and whether this run may have them at all."""
     data = config.data
-    options = {
-        k: v for k, v in datasets.options(data).items() if k not in ("partition", "records", "accounts")
-    }
+    options = {k: v for k, v in vars(data).items() if k not in ("partition", "records", "accounts")}
     hosted, files = None, []
     if isinstance(data, OwnFile):  # a file that changed meanwhile is read again
         held = range(config.nodes) if nodes is None else nodes
@@ -100,10 +93,8 @@ def key_of(config: RunConfig, data_dir: Path | None, nodes: range | None = None)
         hosted = [config.nodes, config.baseline == "central", None if nodes is None else [*nodes]]
     seed = config.seed if data.seeded else None
     wanted = getattr(config.loss, "targets", None)  # they are looked at once
-    return json.dumps(
-        [data.kind, options, seed, str(data_dir), is_private(config), config.mode, hosted, files, wanted],
-        sort_keys=True,
-    )
+    facts = [data.kind, options, seed, str(data_dir), is_private(config), config.mode, hosted, files, wanted]
+    return repr(facts)
 
 
 def _stamp(path: str) -> list[int]:

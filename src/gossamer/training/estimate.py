@@ -16,7 +16,6 @@ from torch import nn
 from gossamer.algorithms.base import Algorithm
 from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import format_bytes, free_memory, is_mapped, resident
-from gossamer.data.dataset import Dataset
 from gossamer.errors import UserError
 from gossamer.kernels.memory import Footprint
 from gossamer.kernels.memory import footprint as footprint_of
@@ -67,15 +66,14 @@ def estimate(
     algorithm: Algorithm,
     *,
     hosted: int,
-    model: Size | None = None,
-    lot: float = 0.0,
-    numbers: int = 0,
-    dataset: Dataset | None = None,
+    facts: DataFacts | None = None,
+    module: nn.Module | None = None,
 ) -> Estimate:
-    """`hosted` nodes are here; `numbers` of a record, `lot` of them in a draw of a node."""
-    n, steps, arcs, parameters = config.nodes, config.rounds * algorithm.draws, _arcs(config), 0
+    """With `hosted` nodes here; without model and lots until the records are known. `module`: the user's own."""
+    n, steps, arcs, parameters, lot = config.nodes, config.rounds * algorithm.draws, _arcs(config), 0, 0.0
+    weight = POINT + VECTOR * _vectors(algorithm)
     # Of many nodes that follow a rule no edge is ever listed: it is in arrays alone.
-    graph = config.topology
+    graph, dataset = config.topology, None if facts is None else facts.dataset
     arc = ARC if not graph.by_rule or graph.dropout or graph.slow or n <= MANY else ARC_IN_ARRAYS
     read = config.data.bytes_read
     if dataset is not None:  # at the peak of loading; what is mapped takes none that others could not have
@@ -87,8 +85,10 @@ def estimate(
         f"data.kind = {config.data.kind!r}": read,
         f"rounds = {config.rounds}": DRAW * steps,
     }
-    if model is not None:
-        (parameters, footprint), weight = model, POINT + VECTOR * _vectors(algorithm)
+    if facts is not None:
+        parameters, footprint = size_of(config, facts.shape, facts.outputs, module)
+        lots = [config.privacy.sampling.lot_of(J, i)[1] for i, J in enumerate(facts.records)]
+        lot, numbers = facts.records_of_unit * max(lots), math.prod(facts.shape)
         heard = min(hosted * arcs / n, n - hosted)  # nodes elsewhere whose messages come here
         name = f"model.kind = {config.model.kind!r} with {parameters} parameters on nodes = {hosted}"
         memory[name] = hosted * (weight * parameters + 8.0 * lot * numbers) + MESSAGE * heard * parameters
@@ -102,24 +102,16 @@ def estimate(
     return Estimate(memory, steps * (IN_PLAN + work))
 
 
-def expected(
-    config: RunConfig, facts: DataFacts, algorithm: Algorithm, *, hosted: int, module: nn.Module | None = None
-) -> Estimate:
-    """`estimate`, once the number and the shape of the records are known; `module`: the user's own."""
-    return estimate(
-        config,
-        algorithm,
-        hosted=hosted,
-        model=size_of(config, facts.shape, facts.outputs, module),
-        lot=facts.records_of_unit
-        * max(config.privacy.sampling.lot_of(J, i)[1] for i, J in enumerate(facts.records)),
-        numbers=math.prod(facts.shape),
-        dataset=facts.dataset,
-    )
-
-
-def refuse_beyond_machine(needs: Estimate) -> None:
-    """One sentence about the part that takes most."""
+def refuse_beyond_machine(
+    config: RunConfig,
+    algorithm: Algorithm,
+    *,
+    hosted: int,
+    facts: DataFacts | None = None,
+    module: nn.Module | None = None,
+) -> None:
+    """Refuse what `estimate` says is too much: one sentence about the part that takes most."""
+    needs = estimate(config, algorithm, hosted=hosted, facts=facts, module=module)
     free, held = free_memory(), resident()
     if needs.total > free + held:
         most = max(needs.memory, key=lambda part: needs.memory[part])

@@ -47,19 +47,18 @@ _BATCH, _REDRAWS = 1000, 200
 
 
 class Evaluation:
-    """(rounds done, state) → the figures of that round; None if none are due."""
+    """(rounds done, state) → the figures of that round, where they are due in it: in `rounds`."""
 
     def __init__(self, run: Run, group: Group | None = None):
         self._run, self._group = run, group or run.group
         parts, o, config = run.parts, run.plan, run.plan.config
         measures, loss = o.measures, o.loss
         self._sample = scored = scored_nodes(config)
-        self._at = evaluation_rounds(config.rounds, config.evaluation.every)
+        self.rounds = evaluation_rounds(config.rounds, config.evaluation.every)
         self._unreleased = o.method.why_metrics_not_private()
         self._not_private = self._unreleased or (
             f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None
         )
-        self._headline = "truth_rmse" if config.evaluation.metric == "truth" else key_of(measures[0])
         self._score = Evaluator(
             o.module, o.stack, loss, *parts.test, task=o.task, measures=measures, group=self._group,
             truth=parts.dataset.truth,
@@ -73,20 +72,22 @@ class Evaluation:
         self._most_rows = max(1, MOST_SCORED // (config.nodes if scored is None else len(scored)))
         self._few_rows = min(config.evaluation.rows or 2000, self._most_rows)
 
-    def __call__(self, done: int, state: Any) -> dict[str, Any] | None:
-        if done not in self._at:
-            return None
+    def __call__(self, done: int, state: Any) -> dict[str, Any]:
         run, group, parts, o = self._run, self._group, self._run.parts, self._run.plan
         claimed, proof = self._spent[done]
         last = done == o.config.rounds
         models = o.method.scored(o.algorithm, state, run.reader, len(group.nodes))
-        public, private = self._split(self._score(models, self._most_rows if last else self._few_rows))
+        public = self._score(models, self._most_rows if last else self._few_rows)
+        private: dict[str, Any] = {}
+        if self._not_private is not None:
+            public, private = self._split(public)
         if parts.judged is not None and last:
             released = o.method.released(o.algorithm, state, len(group.nodes)).detach()
             public |= private_figures(run, group, released)
+        name = "truth_rmse" if o.config.evaluation.metric == "truth" else key_of(o.measures[0])
         for figures in (public, private):
-            if self._headline not in DEFAULT_METRICS and f"{self._headline}_mean" in figures:
-                figures["metric"] = self._headline
+            if name not in DEFAULT_METRICS and f"{name}_mean" in figures:
+                figures["metric"] = name
         row = {
             "round": done,
             **public,
@@ -112,8 +113,8 @@ class Evaluation:
     @cached_property
     def _spent(self) -> dict[int, tuple[float | None, float | None]]:
         """Rounds done → (claimed ε, proven ε); not computed before the first evaluation is due."""
-        spent = self._run.plan.privacy.epsilon_after([done + self._unused for done in self._at])
-        return dict(zip(self._at, spent, strict=True))
+        spent = self._run.plan.privacy.epsilon_after([done + self._unused for done in self.rounds])
+        return dict(zip(self.rounds, spent, strict=True))
 
     def _split(self, figures: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """(what everyone could compute, what not): an ε next to a figure must cover it.
@@ -121,8 +122,6 @@ class Evaluation:
         All that is released may be judged on public records. Of models that never leave their nodes every figure is
         private; on a private hold-out every figure but how far the models are apart.
         """
-        if self._not_private is None:
-            return figures, {}
         open_keys = () if self._unreleased else ("consensus_distance", "truth_rmse_")
         public = {key: value for key, value in figures.items() if key.startswith(open_keys)}
         return public, {key: value for key, value in figures.items() if key not in public}

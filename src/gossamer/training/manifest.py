@@ -19,7 +19,7 @@ from gossamer.data.inputs import inputs_of
 from gossamer.data.load import datasets
 from gossamer.errors import UserError
 from gossamer.kernels.oracle import one_output, shape_of
-from gossamer.kernels.stack import ParameterStack, fixed_digest, fixed_values
+from gossamer.kernels.stack import ParameterStack, fixed_digest
 from gossamer.models.layers import Centred
 from gossamer.models.networks import Own
 from gossamer.models.networks import models as kinds
@@ -27,7 +27,7 @@ from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import read_manifest
 from gossamer.results.signatures import RunKey
 from gossamer.results.trained.description import Description, Parameter
-from gossamer.results.verify import check_beginning, manifest_digest
+from gossamer.results.verify import check_beginning
 from gossamer.runtime.group import Group
 from gossamer.topology.kinds import Matrix
 from gossamer.training.assemble import Parts
@@ -36,12 +36,12 @@ from gossamer.training.plan import Plan
 from gossamer.training.privacy import why_copies
 
 
-def ledger_headers(parts: Parts, manifest: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Ledger headers by node, bound to the run's manifest with its public key and the digests of its first files."""
+def ledger_headers(parts: Parts, run: str, manifest: str) -> dict[int, dict[str, Any]]:
+    """Ledger headers by node, bound by its digest to the manifest, with its public key and its first files' digests."""
     o = parts.plan
     common = {
-        "run": manifest["run"],
-        "manifest": manifest_digest(manifest),
+        "run": run,
+        "manifest": manifest,
         "adjacency": o.privacy.adjacency,
         "unit": o.privacy.unit,
         **({"copies": o.privacy.copies} if o.privacy.copies > 1 else {}),
@@ -66,7 +66,7 @@ def new_manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, An
         "run": identity,
         "started": now(),
         "dimension": o.stack.dim,
-        **({"frozen": fixed_digest(o.module)} if fixed_values(o.module) else {}),
+        **({"frozen": fixed_digest(o.module)} if parts.fixed else {}),
         "records_by_node": [node.records for node in o.privacy.nodes],
         # A digest of private records would let anyone who has this file test guesses of them.
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},

@@ -25,11 +25,17 @@ from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
 from gossamer.methods.base import Method
 from gossamer.methods.objective import per_sample_loss, prediction_task
-from gossamer.models.layers import Centred, check_is_module, check_module, check_no_mixing, check_outputs
-from gossamer.models.lora import idle_parameters
+from gossamer.models.layers import (
+    Centred,
+    check_is_module,
+    check_module,
+    check_no_mixing,
+    check_outputs,
+    idle_parameters,
+)
+from gossamer.models.losses import Task
 from gossamer.models.measures import Measure, cells_of, measures_of
 from gossamer.models.networks import TextEncoder
-from gossamer.models.tasks import Task
 from gossamer.options.stage import STAGES
 from gossamer.results.console import summary
 from gossamer.results.notebook import Epsilons, plan_html, plan_text
@@ -37,10 +43,9 @@ from gossamer.topology.exact import Relabelled, filter_of, window_topology
 from gossamer.topology.kinds import isolated
 from gossamer.topology.schedule import Topology
 from gossamer.training.data import DataCache, DataFacts, facts_of
-from gossamer.training.estimate import estimate, expected, network, refuse_beyond_machine, refuse_long_pricing
+from gossamer.training.estimate import network, refuse_beyond_machine, refuse_long_pricing
 from gossamer.training.preprocess import Step, steps_of
 from gossamer.training.privacy import Pool, PrivacyPlan, plan_privacy, pool
-from gossamer.training.views import deviations_of, network_figures
 
 READ_OFF = {
     "records": "The number of records of each node was read off them, not declared: no ε covers it.",
@@ -61,6 +66,7 @@ class Plan(Epsilons):
     module: nn.Module
     stack: ParameterStack
     privacy: PrivacyPlan
+    shape: tuple[int, ...]  # of a record as the model takes it
     classes: int | None
     task: Task  # what is predicted
     measures: tuple[Measure, ...]  # what is measured on the hold-out, the first being what the run is read by
@@ -98,7 +104,7 @@ class Plan(Epsilons):
         hosted_nodes = range(config.nodes) if nodes is None else nodes
         hosted = len(hosted_nodes)
         if not force:
-            refuse_beyond_machine(estimate(config, algorithm, hosted=hosted))
+            refuse_beyond_machine(config, algorithm, hosted=hosted)
             refuse_long_pricing(config, config.rounds * algorithm.draws)
         STAGES.info("building the graph")
         topology = _topology(config, algorithm)
@@ -114,17 +120,18 @@ class Plan(Epsilons):
             problem = f"takes one tensor, and the records have {len(config.data.layout)} parts"
             remedy = "give a module of your own with as many arguments"
             raise UserError(problem, key="model.kind", value=config.model.kind, remedy=remedy)
-        if not force:
-            refuse_beyond_machine(expected(config, facts, algorithm, hosted=hosted, module=module))
-        module = _module(config, facts, module, own)
-        module, algorithm = _centred(config, facts, module, algorithm)
         records, pooled = facts.records, None
         rates = [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]  # (q_i, L_i)
+        if not force:
+            refuse_beyond_machine(config, algorithm, hosted=hosted, facts=facts, module=module)
+        module = _module(config, facts, module, own)
+        if (centre := config.privacy.centre) is not None:
+            module, algorithm = _centred(config, facts, module, algorithm, centre)
         if config.baseline == "central":
             pooled = pool(config, records, rates)
             records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
         noise, claim = method.noise, method.claim(algorithm, topology, facts.classes, sum(records))
-        notes = [*method.notes(), *notes_of(config)]
+        notes = method.notes()
         vector = method.vector(algorithm, module, facts.classes)  # refuses a loss that does not fit
         if (own or hasattr(config.loss, "per_record")) and hasattr(vector, "try_on"):
             # Refused here, before anything is written, if it cannot keep records apart.
@@ -141,13 +148,13 @@ class Plan(Epsilons):
             noise=noise,
             claim=claim,
             dimension=ParameterStack(module).dim,
-            notes=notes,
+            notes=[*notes, *notes_of(config)],
         )
         if _takes_exact_means(config):
             algorithm, plan = _with_exact_means(config, algorithm, topology, plan)
         return cls(
-            config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.classes, task,
-            measures, facts.dataset, pooled, data_dir, cache, hosted_nodes, force, own,
+            config, asked, method, algorithm, topology, module, ParameterStack(module), plan, facts.shape,
+            facts.classes, task, measures, facts.dataset, pooled, data_dir, cache, hosted_nodes, force, own,
         )  # fmt: skip
 
     @property
@@ -177,6 +184,10 @@ class Plan(Epsilons):
 
     def network_figures(self, ledgers: Path | None = None) -> dict[str, Any] | None:
         """What one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
+        if not _takes_exact_means(self.config):
+            return None
+        from gossamer.training.views import network_figures
+
         return network_figures(self, ledgers)
 
     @cached_property
@@ -222,12 +233,10 @@ def _blank(facts: DataFacts) -> torch.Tensor:
 
 
 def _centred(
-    config: RunConfig, facts: DataFacts, module: nn.Module, algorithm: Algorithm
+    config: RunConfig, facts: DataFacts, module: nn.Module, algorithm: Algorithm, centre: float
 ) -> tuple[nn.Module, Algorithm]:
     """With `privacy.centre`: a private mean of the records first, which the model subtracts from each."""
-    centre, size = config.privacy.centre, math.prod(facts.shape)
-    if centre is None:
-        return module, algorithm
+    size = math.prod(facts.shape)
     if len(facts.shape) > 1 and config.model.kind not in ("softmax", "mlp"):
         raise UserError(
             f"privacy.centre = {centre:g} turns records into rows of numbers, which model.kind = "
@@ -265,6 +274,8 @@ def _with_exact_means(
     """The algorithm on common means, and the plan with a line about them."""
     mean: FilterMean | WindowMean
     if isinstance(topology.rounds, Relabelled):
+        from gossamer.training.views import deviations_of
+
         noised = deviations_of(config, plan)
         least = float(noised[noised > 0].min(initial=math.inf)) if (noised > 0).any() else 0.0
         mean = WindowMean(topology.rounds.windows, grid_of(least, config.nodes))

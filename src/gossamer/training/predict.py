@@ -14,18 +14,10 @@ from torch import nn
 
 from gossamer.data.arrays import listed
 from gossamer.data.inputs import Inputs
-from gossamer.data.tables import (
-    Roles,
-    as_records,
-    class_numbers,
-    load_npz,
-    names_of,
-    open_table,
-    yes_or_no,
-)
+from gossamer.data.tables import Roles, as_records, class_numbers, load_npz, names_of, open_table, yes_or_no
 from gossamer.errors import UserError
+from gossamer.models.losses import Regression
 from gossamer.models.measures import Predictions, key_of, measures_of
-from gossamer.models.tasks import Regression
 from gossamer.results.headline import nodes_judged, title, written
 from gossamer.results.rundir import finite, make_empty, write_atomically
 from gossamer.results.trained.export import FILES, card, converted, markdown, whose

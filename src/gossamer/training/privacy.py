@@ -60,7 +60,7 @@ class NodePlan:
     factor: float = 0.0  # noise multiplier of draw k = factor · shape(k)
     claim: Claim = NO_CLAIM
     proven: Proven = UNPRICED
-    weight: float = 1.0  # the node's share in the objective, 1 on average
+    weight: float = 1.0  # the node's share in the objective, 1 on average: sums are divided by lot / weight
     end: float = math.inf  # where truncated noise ends, in units of its scale
     before: tuple[Event, ...] = ()  # ahead of its draws: preprocessing
 
@@ -68,11 +68,6 @@ class NodePlan:
     def spends(self) -> tuple[Any, ...]:
         """Key of equal nodes: those with the same key write the same events."""
         return self.before, self.factor, self.rate, self.allowance, self.end
-
-    @property
-    def divisor(self) -> float:
-        """What its sums are divided by."""
-        return self.lot / self.weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,6 +308,9 @@ def plan_privacy(
 ) -> PrivacyPlan:
     """Budgets and schedules as numbers, one group of equal nodes at a time; `rates` are the nodes' (q_i, L_i)."""
     privacy, schedule, draws = config.privacy, config.privacy.noise.schedule, config.rounds * draws_per_round
+    copies, protects = most_nodes(config) if noise.adds else 1, privacy.protects
+    if noise.adds:
+        _check_bounds(config, draws)
     shape = schedule.shape(draws, privacy.clip.schedule(draws))
     if privacy.centre is not None:  # a private mean: one more draw in front
         shape, draws = _mean_first(privacy.centre, shape, draws), draws + 1
@@ -334,9 +332,9 @@ def plan_privacy(
         draws_before=0 if privacy.centre is None else 1,
         on=privacy.noise.on,
         observer=noise.observer,
-        copies=most_nodes(config) if noise.adds else 1,
+        copies=copies,
         clipped=CLIPPED_LOT if privacy.clip.of == "lot" else None,
-        protects=privacy.protects,
+        protects=protects,
     )
     STAGES.info("calibrating the noise")
     base = replace(base, after=_evaluation_events(config, base))
@@ -369,10 +367,11 @@ def _levelled(base: PrivacyPlan, nodes: Sequence[NodePlan]) -> list[NodePlan]:
             f"privacy.epsilon pays for {fewest} draws of one node and {most} of another, and noise that cancels needs "
             "all nodes in every draw; give all the same privacy.epsilon, or leave privacy.noise.multiplier out."
         )
-    needed = max(node.factor / node.divisor for node in nodes)
+    divisors = [node.lot / node.weight for node in nodes]
+    needed = max(node.factor / divisor for node, divisor in zip(nodes, divisors, strict=True))
     levelled, priced = [], {}
-    for node in nodes:
-        raised = replace(node, factor=needed * node.divisor)
+    for node, divisor in zip(nodes, divisors, strict=True):
+        raised = replace(node, factor=needed * divisor)
         key = (raised.spends, node.delta)
         if raised.factor > node.factor * (1 + 1e-12) and key not in priced:
             priced[key] = base.proven(raised)
@@ -497,7 +496,7 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
                     f"privacy.noise.multiplier = {given:g} is too small for privacy.epsilon = {epsilon:g}: the first "
                     "round alone would cost more, and nothing would be trained; leave it out, or use a larger one."
                 )
-        _check_float32_range(config, base, node.factor)
+        _check_noise(config, base, node.factor)
     return replace(node, claim=base.claimed(node), proven=base.proven(node))
 
 
@@ -522,26 +521,29 @@ def _preprocessing_events(config: RunConfig, base: PrivacyPlan, node: NodePlan) 
 LEAST_NOISE, MOST_NOISE = 1e-30, 1e30
 
 
-def _check_float32_range(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
-    """Bounds and noise of every draw: what rounds to 0 or ∞ is not what the ledger says.
+def _check_bounds(config: RunConfig, draws: int) -> None:
+    """Bounds of every draw: what rounds to 0 or ∞ is not what the ledger says.
 
     A clip's options keep its numbers in (1e-12, 1e12), but a schedule made of two of them can leave that: start = 1e-9
     with ratio = 1e6 ends at 1e-15. Why bounds below 1e-12 are none: the squares of a vector's entries below 2⁻⁶³ are no
     normal numbers, so a measured norm can be too short by √d · 2⁻⁶³, and a vector that short is taken for one of norm 0
     and not scaled. At C ≥ 1e-12 that is no more than C up to d = 2⁴⁰ · 70 parameters.
     """
-    privacy, draws = config.privacy, base.draws - base.draws_before
-    bound = privacy.clip.schedule(draws)
-    least, largest = extremes(bound, draws)
+    clip = config.privacy.clip
+    least, largest = extremes(clip.schedule(draws), draws)
     if not (least >= LEAST_BOUND and largest <= MOST_BOUND):
         extreme = least if least < LEAST_BOUND else largest
         raise UserError(
             f"has a bound of {extreme:.3g} in one of its draws, which float32 cannot keep to",
             key="privacy.clip.kind",
-            value=privacy.clip.kind,
+            value=clip.kind,
             remedy=f"stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them",
         )
-    # Draws ahead of the first round are on the clip of that one.
+
+
+def _check_noise(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
+    """Noise of every draw, as with bounds. Draws ahead of the first round are on the clip of that one."""
+    bound = config.privacy.clip.schedule(base.draws - base.draws_before)
     noise = extremes(lambda k: factor * base.shape(k) * bound(max(k - base.draws_before, 0)), base.draws)
     if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
         scale = noise.least if noise.least < LEAST_NOISE else noise.largest

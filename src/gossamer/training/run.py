@@ -31,7 +31,6 @@ from gossamer.accounting.recompute import recompute
 from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import listed
 from gossamer.errors import UserError
-from gossamer.kernels.stack import fixed_values
 from gossamer.results import checkpoint
 from gossamer.results.certificate import (
     END,
@@ -52,6 +51,7 @@ from gossamer.results.rundir import (
     digest_of,
     free_path,
     ledgers_here,
+    manifest_digest,
     read_manifest,
     read_object,
 )
@@ -147,7 +147,7 @@ class Run:
         require_same_everywhere(parts, group)
         _ = o.bytes_per_round  # a step on zeros: refuses a method that draws more often than it declares
         # A network that cannot predict is refused now, not after the last round.
-        agreed(group, lambda: count_outputs(o.module, tuple(o.config.data.shape_of(parts.dataset))))
+        agreed(group, lambda: count_outputs(o.module, o.shape))
         # Where a host keeps its files is not shared: of a run without --out only the last part of its name is.
         name, identity = group.join([(free_path(o.config.name).name, secrets.token_hex(8))])[0]
         path = out or free_path(o.config.name).with_name(name)
@@ -226,7 +226,7 @@ class Run:
                 saved = checkpoint.load(directory.checkpoints, at, parts.nodes) if at else None
                 book = LedgerBook.resume(
                     ledger_paths(path, ledgers_here(manifest)),
-                    ledger_headers(parts, manifest),
+                    ledger_headers(parts, identity, manifest_digest(manifest)),
                     sync=group.spread,
                     known=saved.ledgers if saved else None,
                     repeats=o.seeded,
@@ -290,12 +290,13 @@ class Run:
         """The rounds that are left, with their evaluations and checkpoints."""
         o, config = self.plan, self.plan.config
         kept_at = checkpoint_rounds(config.rounds, config.checkpoints.every)
-        exchange, evaluate = o.method.exchange(self), Evaluation(self)
+        evaluate, exchange = Evaluation(self), o.method.exchange(self)
 
         def after_round(t: int, state: Any) -> None:
             self.done = done = t + 1
             on_round(done)
-            if (figures := evaluate(done, state)) is not None:
+            if done in evaluate.rounds:
+                figures = evaluate(done, state)
                 sent = sum(self.group.join([exchange.bytes_sent]))
                 row = {**figures, "bytes_sent": sent, "seconds": self.elapsed}
                 if self.group.first_here:
@@ -323,13 +324,10 @@ class Run:
         if self._complete is None:
             return
         (done, tensors, sent), self._complete = self._complete, None
-        config, folder, layout = (
-            self.plan.config,
-            self.directory.checkpoints,
-            layout_of(self.plan.stack, self.state),
-        )
+        config, layout = self.plan.config, layout_of(self.plan.stack, self.state)
         facts = {"run": self.identity, "round": done, "bytes_sent": sent, "seconds": self.elapsed}
         facts |= {"layout": layout, "ledgers": self.book.marks()}
+        folder = self.directory.checkpoints
         checkpoint.save(folder, self.group.nodes, config.nodes, tensors, **facts)
         if config.checkpoints.every is None:
             self.group.join([done])  # every process has its part on disk
@@ -353,11 +351,7 @@ class Run:
             raise KeyboardInterrupt(how) from stop
 
     def finish(
-        self,
-        *,
-        rounds: int | None = None,
-        average: bool = True,
-        sign: Sign = lambda certificate: certificate,
+        self, *, rounds: int | None = None, average: bool = True, sign: Sign = lambda certificate: certificate
     ) -> Outcome:
         """Models and the signed certificate; then the signing key is deleted.
 
@@ -366,8 +360,8 @@ class Run:
         sign: adds an organisation's signature to the certificate.
         """
         config, directory = self.plan.config, self.directory
-        self.book.close()
         models, points = self._write_models(average)
+        self.book.close()
         self._report_unchanged(points)
         certificate = issue_certificate(self, config.rounds if rounds is None else rounds, sign)
         row = directory.last_metrics()
@@ -390,7 +384,7 @@ class Run:
         o, group, folder = self.plan, self.group, self.directory.path
         points = o.method.released(o.algorithm, self.state, len(group.nodes)).detach()
         description = describe(self.parts, self.identity)
-        weights = HeldWeights(o.stack, group.nodes, points, group.mean(points), fixed_values(o.module))
+        weights = HeldWeights(o.stack, group.nodes, points, group.mean(points), self.parts.fixed)
         weights.write(folder, self.identity, o.config.nodes, average=average and group.first_here)
         if group.first_here:
             weights.write_fixed(folder, self.identity)
@@ -424,29 +418,42 @@ def execute(
         if track is not None and run.group.first:
             tracker = track(run.directory.path, _tracked_facts(parts.plan))
             open_until_the_end.callback(tracker.close)
-
-        def metrics(row: dict[str, Any]) -> None:
-            if tracker is not None:
-                tracker.metrics(public(row))
-            on_metrics(row)
-
+            on_metrics = each(partial(_send, tracker), on_metrics)
         with run.stoppable():
-            run.train(metrics, on_round)
+            run.train(on_metrics, on_round)
             outcome = run.finish()
         if tracker is not None:
             tracker.end(certified_facts(outcome.certificate))
     return outcome
 
 
+def each(first: Callable[[Any], None], second: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """One listener that calls both."""
+    if second is None:
+        return first
+
+    def both(value: Any) -> None:
+        first(value)
+        second(value)
+
+    return both
+
+
+def _send(tracker: Any, row: dict[str, Any]) -> None:
+    tracker.metrics(public(row))
+
+
 def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> RunKey:
     """What the processes of a machine share. The manifest comes last: with it a run has begun."""
     o, notes = parts.plan, [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
+    figures, topology = o.privacy.figures(), o.topology.to_json()
+    facts = planned_facts(o, figures, notes)
     RunDirectory.create(directory.path)
     lock.take()
     try:
         directory.write_config(o.asked.model_dump())
-        directory.write_json("topology.json", o.topology.to_json())
-        directory.write_json(PLAN, planned_facts(o, notes))
+        directory.write_json("topology.json", topology)
+        directory.write_json(PLAN, facts)
         key = RunKey.create(directory.path)
         first = ("config.toml", "topology.json", PLAN)
         digests = {name: digest_of(directory.path / name) for name in first}
@@ -465,7 +472,8 @@ def _new_book(
     """The ledgers of the nodes hosted here, with the key of this machine's own manifest."""
     if not group.first_here:
         lock.take()
-    headers = ledger_headers(parts, read_manifest(directory.path))
+    manifest = read_manifest(directory.path)
+    headers = ledger_headers(parts, manifest["run"], manifest_digest(manifest))
     path = ledger_paths(directory.path, here)[group.nodes]
     return LedgerBook.create(path, headers, sync=group.spread)
 
@@ -542,7 +550,7 @@ def issue_certificate(run: Run, rounds: int, sign: Sign) -> dict[str, Any]:
             "issued": now(),
             "rounds": rounds,
             "versions": versions(),
-            "epsilon_by_group": of_groups(o.privacy),
+            "epsilon_by_group": of_groups(o.privacy.by_group()),
             # Over all runs on the same records of the user's own; None for public ones.
             "budget": budget,
             "network": network,

@@ -21,8 +21,8 @@ from gossamer.methods.km.operators import OPERATORS
 from gossamer.methods.km.proximal import L1, Box, Nothing, SquaredL2
 from gossamer.methods.km.proximal import ElasticNet as ElasticNetPenalty
 from gossamer.models.losses import Hinge, Huber, LeastSquares, Logistic, Quantile
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build as build_topology
 
 # forward–backward and both ways around the loss' resolvent

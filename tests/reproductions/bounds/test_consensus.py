@@ -14,8 +14,8 @@ from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
 from gossamer.errors import UserError
+from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
-from gossamer.runtime.simulator import SimulatedExchange
 from gossamer.topology.kinds import build as build_topology
 from reproductions.bounds.consensus import neighbourhood
 

@@ -38,6 +38,7 @@ from gossamer.topology.schedule import Topology
 
 if TYPE_CHECKING:
     from gossamer.training.assemble import Parts
+    from gossamer.training.run import Run
 
 
 class OperatorMethod(Method):
@@ -139,6 +140,11 @@ class OperatorMethod(Method):
         if self.noise_on_messages:
             parts, book = replace(parts, noise=SilentNoise(parts.noise.levels)), Unreleased()
         return super().reader(parts, book, stream, written)
+
+    def exchange(self, run: Run) -> CountingExchange:
+        plain, start = super().exchange(run), run.reader.draws
+        noised: CountingExchange = self.noised(plain, run.parts, run.book, run.parts.stream, start=start)
+        return noised
 
     def noised(
         self, plain: Any, parts: Parts, book: Book, stream: Callable[[], Stream], *, start: int = 0

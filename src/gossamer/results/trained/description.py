@@ -21,8 +21,8 @@ from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.layers import Centred, split_records
 from gossamer.models.lora import LoRA
+from gossamer.models.losses import MultiLabel, Name, Task, task_of
 from gossamer.models.networks import models
-from gossamer.models.tasks import MultiLabel, Name, Task, task_of
 from gossamer.options.registry import Table
 from gossamer.results.rundir import read_bytes
 

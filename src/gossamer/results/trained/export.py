@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from gossamer.data.dataset import FAR, Standard
 from gossamer.data.inputs import Inputs
 from gossamer.errors import UserError
-from gossamer.models.lora import has_adapters, merge_lora
-from gossamer.models.tasks import MultiLabel, Regression
+from gossamer.models.layers import has_adapters
+from gossamer.models.lora import merge_lora
+from gossamer.models.losses import MultiLabel, Regression
 from gossamer.results.certificate import site_of
 from gossamer.results.pages import environment
 from gossamer.results.trained.description import BROUGHT, Description

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gossamer.errors import UserError
-from gossamer.models.tasks import Regression
+from gossamer.models.losses import Regression
 from gossamer.results.metrics import BATCH
 from gossamer.results.trained.description import Description
 from gossamer.results.trained.weights import StoredWeights, Weights
