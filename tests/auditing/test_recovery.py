@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.support.audits import on_axes, outlined
 from tests.support.observed import CASES, KM_CASES, LR, ROUNDS, D, N, topology_for, train
+from tests.support.registries import rules
 
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.means import FilterMean, WindowMean
@@ -16,7 +17,6 @@ from gossamer.auditing.filter import LinearSystem
 from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, MessageReader, Sign, Step, km
 from gossamer.auditing.trainings import StackedExchange
 from gossamer.errors import UserError
-from gossamer.methods import rules
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.method import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import Forward

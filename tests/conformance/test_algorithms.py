@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.support.quadratics import CASES, optimum
+from tests.support.registries import rules
 
-from gossamer.methods import rules
 from gossamer.testing import check_algorithm
 from gossamer.testing.quadratics import D, problem, topology, train
 from gossamer.topology.kinds import build as build_topology

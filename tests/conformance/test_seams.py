@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.support.registries import rules
 
 from gossamer.accounting.releases import KINDS
-from gossamer.algorithms import rules
 from gossamer.config.methods import PRESETS
 
 SRC = Path(__file__).parents[2] / "src" / "gossamer"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gossamer.algorithms import RULES
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, bare
+from gossamer.config.checks import check
 from gossamer.config.methods import algorithms
 from gossamer.errors import UserError
 from gossamer.methods import method_of
@@ -185,4 +186,4 @@ def test_a_method_without_a_paper_makes_no_papers_claim(monkeypatch: pytest.Monk
     # What a recipe says of another method's claim goes with that method; what is asked for in so many words is refused.
     for claim in ("rdp", "gdp-clt", "adad2p"):
         with pytest.raises(UserError, match=f"privacy.claim = '{claim}'.* 'newcomer'"):
-            method_of(configured(**changes, privacy__claim=claim)).check(10)
+            check(configured(**changes, privacy__claim=claim))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.support.pool import Pool, uneven
 from tests.support.quadratics import CASES
+from tests.support.registries import rules
 
-from gossamer.methods import rules
 from gossamer.runtime.exchange import first_not_finite
 from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from gossamer.algorithms import RULES
+from gossamer.algorithms import RULES, rule
 from gossamer.config.methods import algorithms
 from gossamer.data.load import datasets
 from gossamer.mechanism.clipping import clips
@@ -18,6 +19,11 @@ TABLES = [
     algorithms._made,
     *(registry._kinds for registry in (datasets, clips, families, losses, topologies)),
 ]
+
+
+def rules() -> dict[str, type[Any]]:
+    """Every update rule by name."""
+    return {name: rule(name) for name in RULES}
 
 
 @contextmanager

@@ -83,11 +83,8 @@ def test_an_algorithm_is_a_class_or_an_object_and_is_written_down_by_name_and_op
     )
     made = HalfStep(lr=Exponential(1.0, 0.5), beta=1.0)
     config = configure(SMALL, algorithm=made, data=DATA)
-    assert (config.algorithm.rate.start, config.algorithm.rate.decay, config.algorithm.beta) == (
-        1.0,
-        0.5,
-        1.0,
-    )
+    step = config.algorithm.step_sizes(4)
+    assert (step.start, step.decay, config.algorithm.beta) == (1.0, 0.5, 1.0)
     # Half the step is the step of half the size: with seeded noise the very same model.
     halved = trained(tmp_path, "a", algorithm=HalfStep(lr=0.5, beta=0.5))
     plain = trained(tmp_path, "b", algorithm=HalfStep(lr=0.25, beta=1.0))

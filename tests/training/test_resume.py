@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from tests.support.ledgers import histories
 from tests.support.methods import METHODS
+from tests.support.registries import rules
 
 from gossamer.accounting import ledger
 from gossamer.accounting.recompute import recompute
@@ -23,7 +24,6 @@ from gossamer.config import recipes
 from gossamer.config.layers import resolve, stored
 from gossamer.config.methods import PRESETS
 from gossamer.errors import UserError
-from gossamer.methods import rules
 from gossamer.results.verify import verify_run
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan

@@ -27,7 +27,6 @@ __all__ = [
     "register",
     "reserve",
     "rule",
-    "rules",
     "wrappers",
 ]
 
@@ -93,8 +92,3 @@ def rule(name: str) -> type[Any]:
     module, _, cls = found.partition(":")
     made: type[Any] = getattr(import_module(module), cls)
     return made
-
-
-def rules() -> dict[str, type[Any]]:
-    """Every update rule by name."""
-    return {name: rule(name) for name in RULES}

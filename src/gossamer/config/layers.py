@@ -42,13 +42,8 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     kind = changes.get("algorithm.kind", whole.get("kind", written_for))
     if kind not in PRESETS and kind not in algorithms:
         known = sorted(algorithms)
-        remedy = f"the methods are {', '.join(known)}" + ending(kind, known)
-        raise UserError(
-            "is not a method I know",
-            key="algorithm.kind",
-            value=kind,
-            remedy=" ".join([remedy, *broken_plugins()]),
-        )
+        remedy = " ".join([f"the methods are {', '.join(known)}" + ending(kind, known), *broken_plugins()])
+        raise UserError("is not a method I know", key="algorithm.kind", value=kind, remedy=remedy)
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
@@ -71,11 +66,8 @@ def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | Non
     table, kind = recipe.get("data"), changes.get("data.kind")
     if not isinstance(table, Mapping) or kind is None or kind == table.get("kind", kind):
         return None
-    lost = [
-        k
-        for k, v in table.items()
-        if k != "kind" and not isinstance(v, Mapping) and f"data.{k}" not in changes
-    ]
+    stay = {"kind", *(key.removeprefix("data.") for key in changes)}
+    lost = [key for key, value in table.items() if key not in stay and not isinstance(value, Mapping)]
     if not lost:
         return None
     keys = ", ".join(f"data.{key}" for key in lost)
@@ -153,13 +145,10 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         old = result.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            replaced = "kind" in value and value["kind"] != old.get("kind", value["kind"])
-            keep = (
-                {k: v for k, v in old.items() if isinstance(v, dict)}
-                if replaced and key in _WITH_PARTS
-                else {}
-            )
-            result[key] = merge(keep if replaced else old, value)
+            if "kind" in value and value["kind"] != old.get("kind", value["kind"]):
+                # The sub-tables of [data] outlive a change of kind.
+                old = {k: v for k, v in old.items() if isinstance(v, dict)} if key == "data" else {}
+            result[key] = merge(old, value)
         else:
             result[key] = value
         if key in _EITHER_OR:  # saying the one takes back the other
@@ -168,7 +157,6 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 _EITHER_OR = {"rate": "lot", "lot": "rate"}
-_WITH_PARTS = {"data"}  # tables with a sub-table of their own that outlives a change of kind
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
@@ -234,14 +222,8 @@ def _check_limits(key: str, value: Any, depth: int = 0) -> None:
         raise UserError(
             f"is a number of more than {MOST_DIGITS} digits", key=key, remedy="give a smaller one"
         )
-    inside = (
-        value.items()
-        if isinstance(value, dict)
-        else ((key, v) for v in value)
-        if isinstance(value, list)
-        else ()
-    )
-    for name, its in inside:
+    entries = [(key, entry) for entry in value] if isinstance(value, list) else []
+    for name, its in value.items() if isinstance(value, dict) else entries:
         _check_limits(name, its, depth + 1)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from gossamer.data.arrays import Array, fit_components, listed, project, scale_records, to_ranges
 from gossamer.data.columns import Interval, Schema, kinds
 from gossamer.data.dataset import FAR, Dataset, Standard
-from gossamer.data.features import pipeline
 from gossamer.data.packing import Part, packed
 from gossamer.data.source import Scale, Source, load_public
 from gossamer.data.tables import FrameTable, array_of, as_records, is_frame
@@ -73,6 +72,8 @@ class Inputs:
         if self.ranges:
             rows = to_ranges(rows, self.columns, self.ranges)
         if self.transform:
+            from gossamer.data.features import pipeline
+
             public = partial(load_public, data_dir=data_dir)
             rows = pipeline.applied(rows, self.transform, public, data_dir=data_dir)
         if self.standard is not None:

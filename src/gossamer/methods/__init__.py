@@ -1,6 +1,5 @@
 """The methods. One that is an update rule only is a file in `algorithms`; one with parts of its own has a folder."""
 
-from gossamer.algorithms import rules
 from gossamer.methods.base import Method, method_of
 
 __all__ = ["Method", "base", "claims", "km", "method_of", "objective", "rules", "without_replacement"]

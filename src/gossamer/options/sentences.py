@@ -57,9 +57,8 @@ def user_error(
     `elsewhere`: the key of another table that an unknown one was probably meant to be. `where`: the file.
     """
     mistakes = error.errors(include_url=False)
-    mistakes.sort(
-        key=lambda mistake: mistake["type"] not in _UNKNOWN
-    )  # a misspelt key explains a missing one
+    # A misspelt key explains a missing one.
+    mistakes.sort(key=lambda mistake: mistake["type"] not in _UNKNOWN)
     places = [_place(mistake, given) for mistake in mistakes]
     # A value that may be one thing or another has a mistake for each: the one that gets deepest says most.
     start = len(places[0])

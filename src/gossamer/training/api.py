@@ -292,15 +292,11 @@ def show_replaced(sentence: str | None) -> None:
 
 def join_group(config: RunConfig) -> AbstractContextManager[Group]:
     """This process among those that carry the run: alone, or as torchrun's environment says."""
-    runtime, nodes, rank = (
-        config.runtime,
-        1 if config.baseline == "central" else config.nodes,
-        started_as_rank(),
-    )
+    runtime, rank = config.runtime, started_as_rank()
+    nodes = 1 if config.baseline == "central" else config.nodes
     if runtime.kind == "simulator" and rank:
         problem = "needs one process, but torchrun started several"
-        remedy = "use --runtime processes"
-        raise UserError(problem, key="runtime.kind", value="simulator", remedy=remedy)
+        raise UserError(problem, key="runtime.kind", value="simulator", remedy="use --runtime processes")
     if runtime.kind == "simulator":
         return nullcontext(Alone(nodes))
     if not rank:

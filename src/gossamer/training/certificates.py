@@ -99,9 +99,8 @@ def _headline(c: Mapping[str, Any]) -> str:
     ) + (f" for {site}" if site else "")
     stamp = f"{c['stamp']}; " if c["stamp"] else ""
     line = f"run {c['run']}, issued on {day(c['issued'])}: {stamp}{what} ({relation(c)})"
-    return "".join(
-        letter if letter.isprintable() else "�" for letter in line
-    )  # of a file that anybody may have made
+    # Of a file that anybody may have made.
+    return "".join(letter if letter.isprintable() else "�" for letter in line)
 
 
 def _signers(file: Path, certificate: Mapping[str, Any], wanted: str | None) -> list[str]:

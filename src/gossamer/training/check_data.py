@@ -90,10 +90,8 @@ def _checked(source: OwnFile, path: Path, data_dir: Path | None) -> dict[str, An
         "findings": [asdict(finding) for finding in findings],
         "not_declared": [] if source.schema is None else [name for name in kinds if name not in used],
     }
-    return (
-        checked
-        if source.schema is not None
-        else checked | {"types": kinds, "skeleton": skeleton(kinds, beside)}
+    return checked | (
+        {} if source.schema is not None else {"types": kinds, "skeleton": skeleton(kinds, beside)}
     )
 
 

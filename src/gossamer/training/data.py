@@ -210,9 +210,8 @@ class DataFacts:
     classes: int | None
     several: int | None  # labels of yes or no
     records: list[int]  # of each node, declared; of persons where they are protected
-    records_of_unit: float = (
-        1.0  # on average, as far as they were read: for what a run takes, not for what it costs
-    )
+    # On average, as far as they were read: for what a run takes, not for what it costs.
+    records_of_unit: float = 1.0
 
     @property
     def outputs(self) -> int:

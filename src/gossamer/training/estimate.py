@@ -37,9 +37,7 @@ EVALUATED = 2000  # records of a hold-out at a time
 # Seconds on a fast core: of a draw at a node, of a draw in a plan, and of a number that is multiplied.
 AT_NODE, IN_PLAN, NUMBER = 1e-5, 1e-6, 2e-10
 MOST_DIFFERENT, MOST_ALIKE = 30_000, 200_000  # draws that are priced in about ten seconds
-SMALL = (
-    10**6
-)  # parameters of a model that is made for a look at it; the shapes of larger ones are followed alone
+SMALL = 10**6  # parameters of a model that is made for a look at it; of larger ones the shapes are followed
 
 
 class Size(NamedTuple):

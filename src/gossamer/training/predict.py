@@ -247,17 +247,8 @@ def export(
     make_empty(out)
     try:
         write_atomically(out / file, content)
-        facts = finite(
-            card(
-                models.description,
-                loaded.certificate,
-                loaded.manifest,
-                rounds=loaded.config.rounds,
-                node=node,
-                file=file,
-                kind=kind,
-            )
-        )
+        known = models.description, loaded.certificate, loaded.manifest
+        facts = finite(card(*known, rounds=loaded.config.rounds, node=node, file=file, kind=kind))
         write_atomically(out / DESCRIPTION, models.description.text().encode())
         write_atomically(
             out / "model_card.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode()

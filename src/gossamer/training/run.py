@@ -204,9 +204,8 @@ class Run:
 
             def locked() -> dict[str, Any]:
                 RunDirectory.resume(path)
-                read_own_manifest(
-                    path, o
-                )  # before the lock: a mistake leaves nothing behind, not even its file
+                # Before the lock: a mistake leaves nothing behind, not even its file.
+                read_own_manifest(path, o)
                 lock.take()
                 return read_own_manifest(path, o)
 

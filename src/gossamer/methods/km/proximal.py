@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import Field
@@ -34,7 +33,6 @@ penalties: Registry[Penalty] = Registry("algorithm.penalty")
 
 
 @penalties.register("none")
-@dataclass(frozen=True, kw_only=True)
 class Nothing:
     """r = 0."""
 
@@ -49,7 +47,6 @@ NOTHING = Nothing()
 
 
 @penalties.register("l1")
-@dataclass(frozen=True, kw_only=True)
 class L1:
     """r = λ‖x‖₁: soft thresholding."""
 
@@ -63,7 +60,6 @@ class L1:
 
 
 @penalties.register("l2")
-@dataclass(frozen=True, kw_only=True)
 class SquaredL2:
     """r = ½λ‖x‖²: a scaling."""
 
@@ -77,7 +73,6 @@ class SquaredL2:
 
 
 @penalties.register("elastic-net")
-@dataclass(frozen=True, kw_only=True)
 class ElasticNet:
     """r = λ‖x‖₁ + ½μ‖x‖²: soft thresholding, then a scaling."""
 
@@ -92,7 +87,6 @@ class ElasticNet:
 
 
 @penalties.register("box")
-@dataclass(frozen=True, kw_only=True)
 class Box:
     """r = 0 inside [low, high]^p, ∞ outside: a projection."""
 

@@ -20,9 +20,7 @@ from gossamer.kernels.products import added_up, dots_and_squares
 from gossamer.kernels.threads import runs_compiled
 from gossamer.mechanism.clipping import Weigh
 
-BLOCK = (
-    1024  # of numbers at a time: a multiple of every vector's length, and too few to be shared among threads
-)
+BLOCK = 1024  # numbers at a time: a multiple of every vector's length, and too few to be shared among threads
 ImplicitSlope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (⟨a, v⟩, y, c) → slope at the proximal point
 
 
