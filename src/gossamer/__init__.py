@@ -18,37 +18,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer.auditing.api import audit
-    from gossamer.data.own import Data
-    from gossamer.data.texts import tokens
-    from gossamer.estimators import PrivateClassifier, PrivateRegressor
-    from gossamer.models.lora import lora, merge_lora
-    from gossamer.options.plugins import plugin
-    from gossamer.results.report import report
-    from gossamer.studies.compare.command import compare
-    from gossamer.studies.tune import tune
-    from gossamer.training.api import Outcome, plan, resume, run
-    from gossamer.training.load import load
+    from gossamer.auditing.api import audit as audit
+    from gossamer.data.own import Data as Data
+    from gossamer.data.texts import tokens as tokens
+    from gossamer.estimators import PrivateClassifier as PrivateClassifier
+    from gossamer.estimators import PrivateRegressor as PrivateRegressor
+    from gossamer.models.lora import lora as lora
+    from gossamer.models.lora import merge_lora as merge_lora
+    from gossamer.options.plugins import plugin as plugin
+    from gossamer.results.report import report as report
+    from gossamer.studies.compare.command import compare as compare
+    from gossamer.studies.tune import tune as tune
+    from gossamer.training.api import Outcome as Outcome
+    from gossamer.training.api import plan as plan
+    from gossamer.training.api import resume as resume
+    from gossamer.training.api import run as run
+    from gossamer.training.load import load as load
 
 __version__ = "0.1.0"
-__all__ = [
-    "Data",
-    "Outcome",
-    "PrivateClassifier",
-    "PrivateRegressor",
-    "audit",
-    "compare",
-    "load",
-    "lora",
-    "merge_lora",
-    "plan",
-    "plugin",
-    "report",
-    "resume",
-    "run",
-    "tokens",
-    "tune",
-]
 
 # Where each is: loaded at first use, since they bring torch along.
 _HOMES = {
@@ -69,6 +56,7 @@ _HOMES = {
     "tokens": "gossamer.data.texts",
     "tune": "gossamer.studies.tune",
 }
+__all__ = list(_HOMES)
 _PARTS = ("accounting", "kernels", "testing", "topology")  # folders with parts to be used by themselves
 
 

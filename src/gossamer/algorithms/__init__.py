@@ -14,22 +14,6 @@ from typing import Any, TypeVar
 from gossamer.errors import UserError
 from gossamer.options.registry import kind_name, same_definition
 
-# The modules that others may import; the rest is private to this folder.
-__all__ = [
-    "RULES",
-    "adopt",
-    "base",
-    "dinno",
-    "dsgd",
-    "dsgt",
-    "means",
-    "push_sum",
-    "register",
-    "reserve",
-    "rule",
-    "wrappers",
-]
-
 C = TypeVar("C", bound=type)
 
 # Where each is: loaded when it is used, since all of them need torch. Methods with parts of their own have a folder.

@@ -2,4 +2,4 @@
 
 from gossamer.methods.base import Method, method_of
 
-__all__ = ["Method", "base", "claims", "km", "method_of", "objective", "rules", "without_replacement"]
+__all__ = ["Method", "method_of"]

@@ -6,7 +6,6 @@ gives the same function in half the time.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from gossamer.errors import UserError
+from gossamer.options.plugins import run_file
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count
 
@@ -354,18 +354,13 @@ def load_module(path: str, *, seed: int = 0, key: str = "--module") -> nn.Module
 
 def _run_file(path: Path, where: str) -> dict[str, Any]:
     """The names that a Python file defines; imports find the files next to it, as if Python ran it."""
-    spec = importlib.util.spec_from_file_location(_LOADED_AS, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{where}: {path} is not a Python file; its name must end in .py.")
-    module, folder = importlib.util.module_from_spec(spec), str(path.resolve().parent)
-    sys.modules[_LOADED_AS] = module
+    folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
         with _explained(where, f"{path} stops with"):
-            spec.loader.exec_module(module)
+            return vars(run_file(path, _LOADED_AS))
     finally:
         sys.path.remove(folder)
-    return vars(module)
 
 
 def _candidates(names: dict[str, Any]) -> list[str]:

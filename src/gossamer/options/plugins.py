@@ -71,11 +71,13 @@ def plugin(path: Path | str) -> ModuleType:
 
 
 def _run(file: Path) -> ModuleType:
-    """The file as a module, at its name in sys.modules: pickles and dataclasses look there."""
     name = f"gossamer_plugin_{file.stem}"
     known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(file):
-        return known
+    return known if known is not None and known.__file__ == str(file) else run_file(file, name)
+
+
+def run_file(file: Path, name: str) -> ModuleType:
+    """A Python file as a module, at its name in sys.modules: pickles and dataclasses look there."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ValueError("its name must end in .py")

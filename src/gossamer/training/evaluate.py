@@ -32,6 +32,7 @@ from gossamer.results.rundir import read_bytes
 from gossamer.results.trained.weights import model_digests
 from gossamer.runtime.group import Group
 from gossamer.training.plan import Plan
+from gossamer.training.preprocess import stored_everywhere
 
 if TYPE_CHECKING:
     from gossamer.training.run import Run
@@ -150,18 +151,12 @@ def private_figures(run: Run, group: Group, points: Tensor) -> dict[str, Any]:
     """Of the final models (m, d); without figures where a stop has lost them, and then it says why."""
     o, path = run.plan, run.directory.path / FILE
     digests = group.join(model_digests(points), per_node=True)
-    drawn = run.book.next_draw > o.privacy.draws
-    everywhere = group.join([(path.exists(), drawn)])
-    if any(on_file for on_file, _ in everywhere):
-        if not path.exists():
-            raise UserError(
-                f"{path} is gone, and another process of the run has its own; copy it from there."
-            )
+    if stored_everywhere(path, group):
         totals, of = _read(path)
         if of != digests:
             return {"not_measured_because": OTHERS}
     else:
-        if any(drawn for _, drawn in everywhere) and not o.seeded:
+        if any(group.join([run.book.next_draw > o.privacy.draws])) and not o.seeded:
             return {"not_measured_because": LOST}
         totals = _released(run, group, points)
         if group.first_here:

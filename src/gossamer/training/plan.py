@@ -120,7 +120,7 @@ class Plan(Epsilons):
             problem = f"takes one tensor, and the records have {len(config.data.layout)} parts"
             remedy = "give a module of your own with as many arguments"
             raise UserError(problem, key="model.kind", value=config.model.kind, remedy=remedy)
-        records, pooled = facts.records, None
+        records, pooled, noise = facts.records, None, method.noise
         rates = [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]  # (q_i, L_i)
         if not force:
             refuse_beyond_machine(config, algorithm, hosted=hosted, facts=facts, module=module)
@@ -130,8 +130,7 @@ class Plan(Epsilons):
         if config.baseline == "central":
             pooled = pool(config, records, rates)
             records, rates = [pooled.records], [(pooled.rate, pooled.lot)]
-        noise, claim = method.noise, method.claim(algorithm, topology, facts.classes, sum(records))
-        notes = method.notes()
+        claim, notes = method.claim(algorithm, topology, facts.classes, sum(records)), method.notes()
         vector = method.vector(algorithm, module, facts.classes)  # refuses a loss that does not fit
         if (own or hasattr(config.loss, "per_record")) and hasattr(vector, "try_on"):
             # Refused here, before anything is written, if it cannot keep records apart.

@@ -276,7 +276,7 @@ def preprocessed(parts: Parts, group: Group, book: Book, directory: RunDirectory
     data = parts.plan.config.data
     for place, step in enumerate(steps_of(data)):
         path = directory.path / file_of(step)
-        if _stored_everywhere(path, group):  # a resumed run: nothing is released twice
+        if stored_everywhere(path, group):  # a resumed run: nothing is released twice
             values = _read(path)
         else:
             released = _released(parts, group, book, step, place)
@@ -346,7 +346,7 @@ def _count(event: Event, events: Sequence[Event]) -> float:
     return (least / event.release.noise_multiplier) ** 2 if least else 1.0
 
 
-def _stored_everywhere(path: Path, group: Group) -> bool:
+def stored_everywhere(path: Path, group: Group) -> bool:
     """On every machine or on none: a release that some have lost cannot be made again."""
     here = path.exists()
     there = group.join([here])

@@ -145,9 +145,9 @@ class Run:
         """A new run directory. The parts were made before anything is written."""
         o, group = parts.plan, group or Alone(parts.plan.config.nodes)
         require_same_everywhere(parts, group)
-        _ = o.bytes_per_round  # a step on zeros: refuses a method that draws more often than it declares
         # A network that cannot predict is refused now, not after the last round.
         agreed(group, lambda: count_outputs(o.module, o.shape))
+        _ = o.bytes_per_round  # a step on zeros: refuses a method that draws more often than it declares
         # Where a host keeps its files is not shared: of a run without --out only the last part of its name is.
         name, identity = group.join([(free_path(o.config.name).name, secrets.token_hex(8))])[0]
         path = out or free_path(o.config.name).with_name(name)
