@@ -40,7 +40,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
     whole = _table("algorithm", changes.get("algorithm", {}))
     kind = changes.get("algorithm.kind", whole.get("kind", written_for))
-    if kind not in PRESETS and kind not in algorithms:
+    if not isinstance(kind, str) or (kind not in PRESETS and kind not in algorithms):
         known = sorted(algorithms)
         remedy = " ".join([f"the methods are {', '.join(known)}" + ending(kind, known), *broken_plugins()])
         raise UserError("is not a method I know", key="algorithm.kind", value=kind, remedy=remedy)
