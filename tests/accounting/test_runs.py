@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.accounting.ledger import checked_runs, packed, runs_of, spread
+from gossamer.accounting.chain import checked_runs, packed, runs_of, spread
 
 
 @settings(max_examples=50, deadline=None)

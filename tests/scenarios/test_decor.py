@@ -31,7 +31,7 @@ class Decor(Pairwise):
 
     kind: ClassVar[str]
 
-    def among(self, nodes: int) -> NoiseKind:
+    def for_node_count(self, nodes: int) -> NoiseKind:
         ring = Secrets.of(nodes, [(i, (i + 1) % nodes) for i in range(nodes)])
         remember(ring)
         return PairwiseAmong(secrets=ring, colluders=self.colluders, ratio=self.ratio)

@@ -8,8 +8,8 @@ from typing import Any
 
 from gossamer.accounting import releases
 from gossamer.accounting.alternatives import Sharing, Spent, by_observer, sharing
-from gossamer.accounting.chain import LedgerError
-from gossamer.accounting.ledger import MOST_NODES, NodeGroup, read_groups
+from gossamer.accounting.chain import MOST_NODES, LedgerError
+from gossamer.accounting.ledger import NodeGroup, read_groups
 from gossamer.accounting.observers import EVERYONE, Observer, against_all
 from gossamer.accounting.proven import Proven, proven
 from gossamer.accounting.releases import ADJACENCIES, Counted, Event, Release, collate

@@ -84,7 +84,7 @@ def _kept(privacy: Mapping[str, Any], nodes: int) -> float:
     from gossamer.mechanism.noise import families
 
     family = _table(privacy, "noise").get("family")
-    return families.parse(family).among(nodes).kept if family is not None else 1.0
+    return families.parse(family).for_node_count(nodes).kept if family is not None else 1.0
 
 
 def _records(layered: Mapping[str, Any], nodes: int) -> float:

@@ -66,6 +66,7 @@ class BookKeeping:
     ) -> None:
         """x (m, B, …) and y show shapes and types alone."""
         self.original, self.loss = module, loss
+        self._blank = x.new_zeros(1, 1, *x.shape[2:]), y.new_zeros(1, 1, *y.shape[2:])
         self.stack = ParameterStack(module)
         self.rules = rules_of(module)
         self.owners = [name.rpartition(".")[::2] for name in self.stack.names]
@@ -111,8 +112,8 @@ class BookKeeping:
                 rule.pool = True
                 pool.forward = nn.Identity().forward
 
-    def copy(self, x: Tensor, y: Tensor) -> BookKeeping:
-        twin = BookKeeping(self.original, self.loss, x, y)
+    def copy(self) -> BookKeeping:
+        twin = BookKeeping(self.original, self.loss, *self._blank)
         twin.layers = self.layers
         return twin
 

@@ -131,7 +131,7 @@ class ClippedSum:
         nodes, lot = mask.shape
         numbers, self._numbers = self._numbers or Numbers.secret(nodes), None
         if persons is not None and not persons.alone:
-            return self._of_persons(points, x, y, mask, weigh, unit, persons, numbers)
+            return self._of_persons(Part(points, x, y, mask, unit=unit), weigh, persons, numbers)
         norms = points.new_zeros(nodes, lot)
         present = int(mask.sum())  # one question to the device for both answers
         if present == 0:
@@ -172,21 +172,14 @@ class ClippedSum:
                 if in_pieces:
                     total[rows] += into
 
-        self._run_all(method, run, plan, longer, x, y)
+        self._run_all(method, run, plan, longer)
         return total.to(points.dtype), norms
 
     def _of_persons(
-        self,
-        points: Tensor,
-        x: Tensor,
-        y: Tensor,
-        mask: Tensor,
-        weigh: Weigh,
-        unit: Tensor | None,
-        persons: Persons,
-        numbers: Numbers,
+        self, lots: Part, weigh: Weigh, persons: Persons, numbers: Numbers
     ) -> tuple[Tensor, Tensor]:
         """Class by class, in calls of one shape each."""
+        points, x, y, mask, unit = lots.points, lots.x, lots.y, lots.mask, lots.unit
         nodes, lot = mask.shape
         norms = points.new_zeros(persons.counts.shape)
         places = self._room or room(norms.shape[1], varies=False)
@@ -220,7 +213,7 @@ class ClippedSum:
                     norms[node + rows.start, own.who[node, place]] = measured[node, place]
                     total[rows] += into
 
-            self._run_all(method, run, plan, longer, x, y)
+            self._run_all(method, run, plan, longer)
         return total.to(points.dtype), norms
 
     def _plan(
@@ -299,15 +292,7 @@ class ClippedSum:
             raise refusal("", type(self.module).__name__, f"traced, {problem}")
         return method
 
-    def _run_all(
-        self,
-        method: Method,
-        run: Callable[..., None],
-        plan: Slices,
-        longer: list[bool],
-        x: Tensor,
-        y: Tensor,
-    ) -> None:
+    def _run_all(self, method: Method, run: Callable[..., None], plan: Slices, longer: list[bool]) -> None:
         """All nodes' slices: side by side, with one copy of the module for every thread, where the plan says so.
 
         A lot that is longer than expected must not show in the last digits of another node's sum.
@@ -320,7 +305,7 @@ class ClippedSum:
                 run(rows)
             return
         while self._copies < threads.cores():
-            self._idle.put(method.copy(x, y))
+            self._idle.put(method.copy())
             self._copies += 1
 
         def one(rows: slice) -> None:

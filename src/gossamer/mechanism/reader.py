@@ -253,10 +253,10 @@ class PrivateGradient:
         multipliers = multiplier.cpu().numpy()[rows]
         passes, lots = self._sampler.passes(k), self._sampler.lot_numbers(k)
         clipped = CLIPPED_LOT if step.of_lot else None
-        apart = [self._noise.apart(i) for i in rows.tolist()]
+        keys = [self._noise.ledger_key(i) for i in rows.tolist()]
         columns = [sensitivity, multipliers, self._rates[rows]]
         columns += [np.asarray(own)[rows] for own in (passes, lots) if own]
-        columns.append(np.array([np.nan if own is None else own for own in apart]))
+        columns.append(np.array([np.nan if own is None else own for own in keys]))
         releases = []
         for own in _alike(columns):  # equal nodes share one event
             first = int(own[0])

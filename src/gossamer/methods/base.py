@@ -53,7 +53,7 @@ class Method:
     @property
     def noise(self) -> NoiseKind:
         """The noise of its releases, as planned."""
-        return self.config.privacy.noise.kind.among(self.config.nodes)
+        return self.config.privacy.noise.kind.for_node_count(self.config.nodes)
 
     @property
     def noise_on_messages(self) -> bool:

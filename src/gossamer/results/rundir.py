@@ -4,7 +4,7 @@ Files are append-only or written once, so the live page, the report and a resume
 in a file's place is refused before anything is read from it; a link to a regular file is followed.
 
 A list of more than `MANY` entries of which most repeat others is stored as `{"values": […], "of": [[first, last,
-which], …]}` (accounting/ledger.py), with `"numbered": true` where every entry had its own index under `node`;
+which], …]}` (accounting/chain.py), with `"numbered": true` where every entry had its own index under `node`;
 `read_object` returns the list, so digests and comparisons do not depend on it.
 """
 
@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from gossamer.accounting.chain import LedgerError, no_name_twice
+from gossamer.accounting.chain import MOST_NODES, LedgerError, no_name_twice, packed, spread
 from gossamer.accounting.chain import content as file_content
-from gossamer.accounting.ledger import MOST_NODES, packed, spread
 from gossamer.errors import UserError
 
 if TYPE_CHECKING:

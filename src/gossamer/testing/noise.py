@@ -32,7 +32,7 @@ def check_noise(noise: NoiseKind, *, end: float = math.inf) -> None:
     >>> from gossamer.testing import check_noise
     >>> check_noise(Gaussian())
     """
-    name, among = type(noise).__name__, noise.among(NODES)
+    name, among = type(noise).__name__, noise.for_node_count(NODES)
     for multiplier, bound in ((1.0, 1.0), (4.0, 0.5)):
         levels = Levels(torch.full((NODES,), multiplier, dtype=torch.float64), Constant(1.0))
         made = among.make(levels, np.full(NODES, end)).agree(

@@ -192,7 +192,7 @@ def _check_parts(parts: Parts) -> None:
     for i, node in enumerate(parts.plans):
         # Of nodes that are alike but for their number of records one is asked about every draw, the others about the
         # least and the largest noise: a release knows of a node what is in the key, and its multiplier.
-        key = (parts.noise.apart(i), node.end)
+        key = (parts.noise.ledger_key(i), node.end)
         probed = shapes if key not in seen else [shapes[0], shapes[-1]]
         seen.add(key)
         part = Participation(o.privacy.sampling.drawn_as, node.rate, o.privacy.adjacency)

@@ -130,9 +130,9 @@ def test_a_release_says_what_the_other_rows_leave_of_the_noise(seed: int) -> Non
 def test_only_nodes_with_as_much_noise_left_share_a_line_of_the_ledger() -> None:
     C = torch.eye(M, dtype=torch.float64)
     C[0, 1] = C[1, 0] = 0.6
-    apart = [GaussianNoise(levels(1.0, M), C).apart(i) for i in range(M)]
+    apart = [GaussianNoise(levels(1.0, M), C).ledger_key(i) for i in range(M)]
     assert apart == pytest.approx([0.8, 0.8, 1.0, 1.0])
-    assert GaussianNoise(levels(1.0, M)).apart(0) is None
+    assert GaussianNoise(levels(1.0, M)).ledger_key(0) is None
 
 
 def test_runs_side_by_side_are_correlated_within_a_run_only() -> None:

@@ -28,7 +28,7 @@ N, COUNT = 5, 40_000
 def among(secrets="complete", nodes=N, ratio=3.0, colluders=1) -> PairwiseAmong:
     return families.parse(
         {"kind": "pairwise", "secrets": secrets, "ratio": ratio, "colluders": colluders}
-    ).among(nodes)
+    ).for_node_count(nodes)
 
 
 def noise_of(kind: PairwiseAmong) -> PairwiseNoise:

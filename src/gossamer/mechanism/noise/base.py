@@ -130,7 +130,7 @@ class Mechanism(ABC):
         sigma = multiplier * sensitivity if self.scale_is_public else multiplier
         return self.released(i, sigma, sensitivity if enforced else math.inf, dimension, part)
 
-    def apart(self, i: int) -> float | None:
+    def ledger_key(self, i: int) -> float | None:
         """What else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
         return None
 
@@ -188,7 +188,7 @@ class NoiseKind(ABC):
         figures = self.figures(sigma, dimension, end)
         return self.released_as(sensitivity=sensitivity, **figures, **part.common)
 
-    def among(self, nodes: int) -> NoiseKind:
+    def for_node_count(self, nodes: int) -> NoiseKind:
         """The same in a run of so many nodes: what noise correlated over nodes hides depends on their number."""
         return self
 

@@ -63,7 +63,7 @@ class GaussianNoise(Mechanism):
         kept: list[float] = torch.linalg.inv(self.correlation.double()).diagonal().rsqrt().tolist()
         return kept
 
-    def apart(self, i: int) -> float | None:
+    def ledger_key(self, i: int) -> float | None:
         return None if self._left is None else self._left[i]
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:

@@ -111,7 +111,7 @@ class Pairwise(_Pairwise):
         Field(description="which nodes share a secret: all, those 1, 2, 4, … apart, or a list of pairs"),
     ] = "complete"
 
-    def among(self, nodes: int) -> NoiseKind:
+    def for_node_count(self, nodes: int) -> NoiseKind:
         if self.colluders >= nodes:
             raise UserError(
                 f"{KEY}.colluders = {self.colluders} must be fewer than nodes = {nodes}: if all nodes pool what they "
@@ -149,7 +149,7 @@ class Pairwise(_Pairwise):
         return Secrets.of(nodes, self.secrets)
 
     def make(self, levels: Levels, ends: Floats) -> Mechanism:
-        raise ValueError("what pairwise noise hides depends on the number of nodes: see `among`")
+        raise ValueError("what pairwise noise hides depends on the number of nodes: see `for_node_count`")
 
 
 @dataclass(frozen=True, kw_only=True)

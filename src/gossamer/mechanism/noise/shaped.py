@@ -103,7 +103,7 @@ class ShapedNoise(Mechanism):
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         return self.noise.release(sigma, limit, dimension, part, float(self.ends[i]))
 
-    def apart(self, i: int) -> float | None:
+    def ledger_key(self, i: int) -> float | None:
         return float(self.ends[i])
 
     def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
