@@ -523,10 +523,12 @@ class Event:
 
     def to_json(self) -> str:
         """One line of strict JSON; floats are written so that they read back exactly."""
-        columns = _columns(self.release.kind).items()
-        values = ((key, getattr(self.release, name)) for key, (name, _, _) in columns)
-        written = "".join(f',"{key}":{_text(value)}' for key, value in values if value is not None)
-        return f'{{"draw":{self.draw},"kind":"{self.release.kind}"{written}}}'
+        line: dict[str, Any] = {"draw": self.draw, "kind": self.release.kind}
+        for key, (name, _, _) in _columns(self.release.kind).items():
+            if (value := getattr(self.release, name)) is not None:
+                # JSON has no infinity; text keeps the line strict, and `_number` reads it back.
+                line[key] = str(value) if value in (math.inf, -math.inf) else value
+        return json.dumps(line, allow_nan=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str | Mapping[str, Any]) -> "Event":
@@ -580,10 +582,3 @@ def on_several_nodes(events: Sequence[Event], nodes: int) -> list[Event]:
     """
     copies = range(nodes)
     return [replace(one, release=one.release.renumbered(copy, nodes)) for one in events for copy in copies]
-
-
-def _text(value: float | int | str) -> str:
-    # JSON has no infinity; a string keeps the line strict, and float("inf") reads it back.
-    if isinstance(value, float):
-        return repr(float(value)) if math.isfinite(value) else f'"{float(value)!r}"'
-    return json.dumps(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import accumulate
 from math import prod
 
 import torch
@@ -19,12 +20,8 @@ class ParameterStack:
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self.names = tuple(name for name, _ in named)
         self.shapes = tuple(tuple(p.shape) for _, p in named)
-        self.offsets: tuple[int, ...] = ()
-        offset = 0
-        for shape in self.shapes:
-            self.offsets += (offset,)
-            offset += prod(shape)
-        self.dim = offset
+        *offsets, self.dim = accumulate(map(prod, self.shapes), initial=0)
+        self.offsets = tuple(offsets)
 
     def flatten(self, module: nn.Module) -> Tensor:
         """The module's trained parameters as one new row (d,)."""
