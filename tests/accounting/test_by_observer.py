@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from gossamer.accounting.alternatives import MOST_POINTS, Sharing, Spent, by_observer, sharing
 from gossamer.accounting.observers import EVERYONE, UNIT, colluders
 from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
+from gossamer.accounting.recompute import MOST_POINTS, Sharing, Spent, by_observer, sharing
 from gossamer.accounting.releases import Gaussian, Pairwise
 from gossamer.accounting.secrets import Secrets, remember
 

@@ -11,6 +11,10 @@ from scipy.special import ndtr
 from gossamer.accounting.passes import ROUNDING, Law, add, log_normal, log_normals
 
 
+def mean(law: Law) -> float:
+    return float(law.q @ law.x) + law.excess
+
+
 def call(law: Law, strike: float) -> float:
     """E (X − K)₊: what H_α(P‖Q) is made of."""
     return float(law.q @ np.maximum(law.x - strike, 0)) + law.excess
@@ -24,7 +28,7 @@ def put(law: Law, strike: float) -> float:
 @pytest.mark.parametrize("mu", [1e-4, 0.01, 0.3, 1.0, 3.3, 6.0])
 def test_a_log_normal_against_its_closed_form(mu):
     above, below = log_normal(mu, upper=True), log_normal(mu, upper=False)
-    assert above.mean == pytest.approx(1, abs=ROUNDING) == below.mean
+    assert mean(above) == pytest.approx(1, abs=ROUNDING) == mean(below)
     for z in np.linspace(-3, 3 + mu, 9):
         strike = math.exp(mu * z - mu * mu / 2)
         exact = ndtr(mu - z) - strike * ndtr(-z)  # Black and Scholes
@@ -55,9 +59,9 @@ def test_an_addition_bounds_every_convex_function_from_both_sides(one, two, scal
     bare = [Law(law.x, law.q) for law in laws]
     below = add(*bare, upper=False, points=points)
     assert above.q.sum() == pytest.approx(1) == below.q.sum()
-    assert above.mean == pytest.approx(exact.mean, rel=1e-12)
+    assert mean(above) == pytest.approx(mean(exact), rel=1e-12)
     for strike in np.exp(rng.uniform(-scale - 1, scale + 1, 8)):
-        slack = 1e-12 * (exact.mean + strike)  # sums of numbers of that size are rounded
+        slack = 1e-12 * (mean(exact) + strike)  # sums of numbers of that size are rounded
         assert call(above, strike) >= call(exact, strike) - slack
         assert put(above, strike) >= put(exact, strike) - slack
         assert call(below, strike) <= call(exact, strike) - exact.excess + slack
@@ -68,7 +72,7 @@ def test_an_addition_bounds_every_convex_function_from_both_sides(one, two, scal
 def test_many_log_normals_keep_their_mean_and_variance(count):
     above, below = (log_normals(0.5, count, upper=upper) for upper in (True, False))
     variance = count * math.expm1(0.25)
-    assert above.mean == pytest.approx(count, rel=1e-13) == below.mean
+    assert mean(above) == pytest.approx(count, rel=1e-13) == mean(below)
     spread = [float(law.q @ (law.x - count) ** 2) for law in (below, above)]
     assert spread[0] <= variance * (1 + 1e-9)
     assert spread[1] >= variance * (1 - 1e-9)

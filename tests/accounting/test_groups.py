@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from gossamer.accounting.alternatives import group_epsilons
 from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
+from gossamer.accounting.recompute import group_epsilons
 from gossamer.accounting.releases import Gaussian, Release, Unnoised
 
 

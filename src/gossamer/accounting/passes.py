@@ -75,10 +75,6 @@ class Law:
     q: FloatArray
     excess: float = 0.0  # Σ q x + excess = E X
 
-    @property
-    def mean(self) -> float:
-        return float(self.q @ self.x) + self.excess
-
 
 def log_normal(mu: float, *, upper: bool, points: int = POINTS) -> Law:
     """N(μ, 1) against N(0, 1): X = exp(μ z − μ²/2)."""

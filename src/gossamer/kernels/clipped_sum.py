@@ -224,7 +224,7 @@ class ClippedSum:
         Where the lot is expected, or of persons, a unit's gradient is the same in every place of such a call, and
         whichever nodes are hosted here.
         """
-        spread = runs_compiled(points) and not isinstance(method, Vmap) and method.prefers_threads
+        spread = runs_compiled(points) and method.prefers_threads
         # A person's gradient may be written out: as if every person had one record.
         held = each * method.bytes_per_record + (0 if each == 1 else method.bytes_per_person)
         cores = threads.cores() if spread else 1

@@ -39,7 +39,7 @@ class Vmap:
         self.original, self.loss = module, loss
         self.stack = ParameterStack(module)
         self.bytes_per_person = 4 * self.stack.dim
-        self.bytes_per_node = 0
+        self.bytes_per_node, self.prefers_threads = 0, False
         torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # type: ignore[attr-defined]
         graph = one_record(module, loss, x.shape[2:], x.dtype, y.shape[2:], y.dtype)
         self._of_one, self.random = with_random_inputs(graph, DRAWN)

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.accounting import observers
-from gossamer.accounting.alternatives import by_observer
 from gossamer.accounting.observers import NODE, PERSON, RECORD, kind_of
 from gossamer.accounting.proven import Proven, proven
-from gossamer.accounting.recompute import NodeProof, recompute, shared_noise
+from gossamer.accounting.recompute import NodeProof, by_observer, recompute, shared_noise
 from gossamer.accounting.releases import release
 from gossamer.errors import UserError
 from gossamer.results.rundir import digest_of, finite, read_manifest, read_object, without_none

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.alternatives import Sharing, Spent, by_observer, finite, group_epsilons, sharing
 from gossamer.accounting.claimed import Claim
 from gossamer.accounting.observers import EVERYONE, ONE_RECORD, RECORD, Observer, Unit
 from gossamer.accounting.profiles import TradeOff, gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import Proven, curve, profile, proven
+from gossamer.accounting.recompute import Sharing, Spent, by_observer, finite, group_epsilons, sharing
 from gossamer.accounting.releases import (
     CLIPPED_LOT,
     Event,

@@ -25,9 +25,8 @@ from typing import Any
 
 import torch
 
-from gossamer.accounting.alternatives import finite
 from gossamer.accounting.ledger import LedgerBook, ledger_paths
-from gossamer.accounting.recompute import recompute
+from gossamer.accounting.recompute import finite, recompute
 from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import listed
 from gossamer.errors import UserError
