@@ -1,5 +1,7 @@
 """A record without a finite gradient norm is left out, and nothing else is."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from tests.support import mixing
@@ -132,6 +134,53 @@ def test_a_record_on_which_the_module_fails_is_left_out(make: type[nn.Module], t
     assert found[1][0, 1] == 0
     assert bool((found[1][0, [0, 2]] > 0).all())
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+class Behind(nn.Module):
+    """A linear layer behind a function of the record."""
+
+    def __init__(self, prepare: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.prepare, self.head = prepare, nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.prepare(x))
+
+
+def sampled(x: Tensor) -> Tensor:
+    image, grid = x.view(-1, 1, 2, 2), x.view(-1, 2, 1, 2).expand(-1, 2, 2, 2)
+    return nn.functional.grid_sample(image, grid, padding_mode="border", align_corners=False).flatten(1)
+
+
+def eigenvalues(x: Tensor) -> Tensor:
+    return torch.view_as_real(torch.linalg.eigvals(x.view(-1, 2, 2))).flatten(1)
+
+
+def negated(x: Tensor) -> Tensor:
+    return torch.div(x.long(), -1, rounding_mode="trunc").float()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "value", "left_out"),
+    [(sampled, torch.nan, True), (eigenvalues, torch.nan, True), (negated, -(2.0**63), False)],
+)
+def test_no_record_ends_the_process(
+    prepare: Callable[[Tensor], Tensor], value: float, left_out: bool
+) -> None:
+    """Of these operations torch's own loops end in a signal of the processor, which nothing can catch."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 5, 4), torch.zeros(2, 5, dtype=torch.int64)
+    x[0, 1, 0] = value
+    points, everyone = 0.1 * torch.randn(2, 15), torch.ones(2, 5, dtype=torch.bool)
+    without = everyone.clone()
+    without[0, 1] = False
+    kernel = ClippedSum(Behind(prepare), nn.CrossEntropyLoss(reduction="none"))
+    clip = lambda norms: (1 / norms.clamp_min(1e-30)).clamp_max(1.0)  # noqa: E731
+    found, expected = (kernel(points, x, y, mask, clip) for mask in (everyone, without))
+    assert (found[1][0, 1] == 0) == left_out
+    torch.testing.assert_close(found[1][without], expected[1][without], rtol=0, atol=0)
+    assert float((found[0] - expected[0])[0].norm()) <= (0 if left_out else 1 + 1e-6)
+    assert torch.equal(found[0][1], expected[0][1])
 
 
 class Lookup(nn.Module):

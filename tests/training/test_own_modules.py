@@ -142,6 +142,17 @@ def test_is_trained(kind: str, tmp_path: Path) -> None:
     assert all(bool(value.isfinite().all()) for value in outcome.module().parameters())
 
 
+def square(x: Tensor) -> Tensor:
+    return x[:, :4].unflatten(1, (2, 2))
+
+
+def written_by_value(x: Tensor) -> Tensor:
+    """What comes back through a pool, to places that are a record's values."""
+    planes, places = x.view(-1, 2, 2, 2), x[:, :2].long().view(-1, 2, 1, 1)
+    back = torch.ops.aten.max_pool2d_with_indices_backward
+    return back(planes[:, :, :1, :1], planes, [2, 2], [2, 2], [0, 0], [1, 1], False, places).flatten(1)
+
+
 # The layer that the sentence names, and the module.
 REFUSED: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "scripted child": ("layer '0'", lambda: nn.Sequential(torch.jit.script(nn.ReLU()), linear())),
@@ -157,6 +168,10 @@ REFUSED: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "loss of no parameter": ("Detached", Detached),
     "too few outputs": ("3 classes", lambda: nn.Linear(FEATURES, CLASSES - 1)),
     "as_strided": ("as_strided", lambda: Behind(lambda x: x.as_strided((x.shape[0], FEATURES), (FEATURES, 1)))),
+    "places of no pool": ("max_pool2d", lambda: Behind(written_by_value)),
+    "pivots by value": (
+        "ldl_solve", lambda: Behind(lambda x: torch.linalg.ldl_solve(square(x), x[:, :2].int(), square(x)).repeat(1, 2, 1).flatten(1))
+    ),
     "results by value": ("nonzero", lambda: Behind(lambda x: x * x.nonzero().shape[0])),
     "random inverse": (
         "predicts", lambda: Behind(lambda x: torch.linalg.inv(x.unflatten(1, (2, 2, 2))).flatten(1) * torch.rand_like(x))

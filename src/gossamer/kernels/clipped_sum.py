@@ -34,7 +34,7 @@ from gossamer.kernels.persons import Class, Part, Persons, Units
 from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.rounding import NotFiniteError, even, most, norms_of, room
 from gossamer.kernels.stack import ParameterStack
-from gossamer.kernels.threads import runs_compiled
+from gossamer.kernels.threads import full_precision, runs_compiled
 
 logger = logging.getLogger("gossamer")
 _warned: WeakSet[nn.Module] = WeakSet()  # modules that take the slow way: the warning comes once
@@ -104,10 +104,12 @@ class ClippedSum:
         """Where random layers draw in the next call; without this, from a secret stream of their own."""
         self._numbers = Numbers(stream, purpose, nodes, step)
 
+    @full_precision()
     def try_on(self, x: Tensor, y: Tensor) -> None:
         """Choose how to compute for records like x (m, B, …) and targets like y: a refusal comes now."""
         self._method(ParameterStack(self.module).flatten(self.module).unsqueeze(0), x, y)
 
+    @full_precision()
     def __call__(
         self,
         points: Tensor,

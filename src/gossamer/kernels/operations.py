@@ -192,6 +192,11 @@ def each_loss(call: Call) -> bool:
     return len(records) == 2 and call.kwargs.get("reduction") == "none"
 
 
+def divided(call: Call) -> bool:
+    """Whole numbers cut off towards 0 end the process for the smallest of all: see `oracle`."""
+    return pointwise(call) and call.kwargs.get("rounding_mode") != "trunc"
+
+
 def encoded(call: Call) -> bool:
     """Without a number of classes it would be taken from the largest label of the lot."""
     classes = call.argument(1, "num_classes", -1)
@@ -246,6 +251,7 @@ METHODS: dict[str, Allowed] = {
     **dict.fromkeys(("chunk", "split"), along(2, default=0)),
     **dict.fromkeys(("bmm", "matmul"), multiplied),
     "norm": along(2),
+    "div": divided,
 }
 
 FUNCTIONS: dict[Any, Allowed] = {
@@ -263,6 +269,7 @@ FUNCTIONS: dict[Any, Allowed] = {
     **_of(torch, "max_pool2d", pooled(2)),
     **_of(F, "cross_entropy nll_loss", each_loss),
     **_of(F, _LOSSES, lambda call: each_loss(call) and pointwise(call)),
+    torch.div: divided,
     torch.norm: along(2),
     torch.linalg.vector_norm: along(2),
     torch.reshape: reshaped,

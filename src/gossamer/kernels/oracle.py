@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import functional_call, functionalize, grad, vmap
+from torch.utils import _pytree as pytree
 
 from gossamer.errors import UserError
 from gossamer.kernels.apart import copied, first_line
@@ -167,6 +168,41 @@ def _outside(places: Tensor, rows: int) -> Tensor:
     return ((places < 0) | (places >= rows)).unsqueeze(-1)
 
 
+def _usable(op: Any, at: int, usable: Callable[[Tensor], Tensor] = torch.isfinite) -> Callable[..., Any]:
+    """`op`, but NaN for a record whose argument in this place torch's own loops cannot take: they end the process.
+
+    Or read what lies outside of a tensor, or go on for hours.
+    """
+
+    def compute(*how: Any, **more: Any) -> Any:
+        fits = usable(how[at]).all()
+        found = op(*how[:at], torch.where(fits, how[at], 0), *how[at + 1 :], **more)
+        return pytree.tree_map_only(Tensor, lambda part: torch.where(fits, part, torch.nan), found)
+
+    return compute
+
+
+def _low_degree(degree: Tensor) -> Tensor:
+    return degree <= _MOST_DEGREE
+
+
+def _truncated(op: Any) -> Callable[..., Tensor]:
+    """A quotient of whole numbers: the smallest of all by −1 is a signal of the processor, not an exception."""
+
+    def quotient(a: Tensor, b: Any, *, rounding_mode: str | None = None) -> Tensor:
+        kinds = [part.dtype if isinstance(part, Tensor) else torch.tensor(part).dtype for part in (a, b)]
+        if rounding_mode != "trunc" or any(kind.is_floating_point for kind in kinds):
+            found: Tensor = op(a, b, rounding_mode=rounding_mode)
+        elif isinstance(b, Tensor):
+            found = op(a, torch.where(b == -1, 1, b), rounding_mode=rounding_mode)
+            found = torch.where(b == -1, -found, found)
+        else:
+            found = -a if b == -1 else op(a, b, rounding_mode=rounding_mode)
+        return found
+
+    return quotient
+
+
 def _overload(name: str) -> Any:
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
@@ -182,18 +218,34 @@ def _written(op: Any) -> Callable[..., Tensor]:
 
 
 _UNWRITTEN = "empty.memory_format empty_like empty_strided empty_permuted new_empty new_empty_strided"
-_INSTEAD: dict[Any, Callable[..., Tensor]] = {
+_SAMPLED = {
+    "grid_sampler_2d": 1,
+    "grid_sampler_3d": 1,
+    "grid_sampler_2d_backward": 2,
+    "grid_sampler_3d_backward": 2,
+}
+_POLYNOMIALS = [
+    name for name in dir(torch.ops.aten) if "_polynomial_" in name and name.startswith("special_")
+]
+_MOST_DEGREE = 1 << 12
+_INSTEAD: dict[Any, Callable[..., Any]] = {
     # Records side by side may lie in memory as no view allows.
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
     torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
     torch.ops.aten.embedding.default: _rows,
     torch.ops.aten.embedding_dense_backward.default: _rows_backward,
     **{op: _written(op) for name in _UNWRITTEN.split() for op in (_overload(name),)},
+    **{op: _usable(op, at) for name, at in _SAMPLED.items() for op in (_overload(name),)},
+    torch.ops.aten.linalg_eigvals.default: _usable(torch.ops.aten.linalg_eigvals.default, 0),
+    **{op: _usable(op, 1, _low_degree) for name in _POLYNOMIALS for op in (_overload(name),)},
+    **{op: _truncated(op) for op in (_overload("div.Tensor_mode"), _overload("div.Scalar_mode"))},
 }
-# A place outside of a record is one in the next for the first; the others give memory to which nothing was written.
-_REFUSED = ["index_fill", "resize", "resize_as", "empty", "empty_quantized"]
+# A place outside of a record is one in the next for the first two; the others give memory to which nothing was written.
+_REFUSED = ["index_fill", "linalg_ldl_solve", "resize", "resize_as", "empty", "empty_quantized"]
 _REFUSED += ["as_strided", "as_strided_copy", "as_strided_scatter"]
 
+
+_MAXIMA = re.compile(r"aten::\w*max_pool\dd(_with_indices)?_backward")  # they write where they are told to
 
 _FIXED_SIZE = [torch.ops.aten.index.Tensor]  # but by a mask, which vmap refuses
 
@@ -212,6 +264,14 @@ def _only_torchs_own(graph: fx.GraphModule, module: str) -> None:
             raise refusal("", module, f"the operation {node.target} writes in place")
         if node.target not in _INSTEAD and node.target._schema.name.removeprefix("aten::") in _REFUSED:
             raise refusal("", module, f"the operation {node.target} may read what is another record's")
+        if _MAXIMA.fullmatch(node.target._schema.name) and not _of_a_pool(node.args[-1]):
+            raise refusal("", module, f"the operation {node.target} may write to what is another record's")
+
+
+def _of_a_pool(places: Any) -> bool:
+    """Are these the places of maxima, as a pool found them?"""
+    pool = places.args[0] if isinstance(places, fx.Node) and places.target is operator.getitem else None
+    return isinstance(pool, fx.Node) and "max_pool" in str(pool.target)
 
 
 @contextmanager

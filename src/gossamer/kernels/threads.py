@@ -7,10 +7,11 @@ for more cores than there are. Work for it must release the GIL: torch operators
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Barrier, Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,28 @@ _pool: ThreadPoolExecutor | None = None
 def runs_compiled(values: Tensor) -> bool:
     """May loops compiled for the processor read and write these values? On "cuda" or "meta" torch's own must."""
     return values.device.type == "cpu"
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Products of float32 are of float32 here, although the caller allowed bfloat16 (autocast, or its faster products).
+
+    What rounding may do to a sum is bounded for float32: a record could move it by 1% more than its clip otherwise.
+    """
+    library: Any = torch.backends.mkldnn
+    products = [getattr(library, name) for name in ("matmul", "conv") if hasattr(library, name)]
+    allowed = [of.fp32_precision for of in products]
+    if all(own in ("none", "ieee") for own in allowed) and not torch.is_autocast_enabled("cpu"):
+        yield
+        return
+    for of in products:
+        of.fp32_precision = "ieee"
+    try:
+        with torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        for of, own in zip(products, allowed, strict=True):
+            of.fp32_precision = own
 
 
 def cores() -> int:
