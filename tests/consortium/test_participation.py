@@ -240,7 +240,7 @@ def test_check_says_what_was_checked_and_leaves_nothing(packed_study: Path, tmp_
         "mercy is node 1 of clinic, mercy",
         "100 are declared",
         "test rows: 30, as packed",
-        "cap 8 (δ = 0.0001",
+        "cap 8   (δ = 0.0001",
     ):
         assert part in words.replace("\n", " ")
     assert set(tmp_path.rglob("*")) == before

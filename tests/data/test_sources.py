@@ -11,7 +11,16 @@ from gossamer.data import decode
 from gossamer.data import origins as fetch
 from gossamer.data.dataset import digest
 from gossamer.data.load import datasets, get
-from gossamer.data.origins import Origin, Remote, canonical, check_archive, check_arrays, recorded, web
+from gossamer.data.origins import (
+    ARCHIVES_MD5,
+    ARRAYS_SHA256,
+    Origin,
+    Remote,
+    canonical,
+    check_archive,
+    check_arrays,
+    web,
+)
 from gossamer.data.public import Mnist
 from gossamer.errors import UserError
 
@@ -50,7 +59,7 @@ def tiny(monkeypatch):
     def register(*shops, **fields):
         entry = Origin("tiny", "tiny.npz", remotes=tuple(s.remote() for s in shops), **fields)
         monkeypatch.setattr(Mnist, "origin", entry)
-        monkeypatch.setitem(recorded()["arrays"], "tiny", digest(canonical(records())))
+        monkeypatch.setitem(ARRAYS_SHA256, "tiny", digest(canonical(records())))
         return entry
 
     return register
@@ -208,11 +217,11 @@ def test_a_set_with_only_an_archive_checksum(tiny, tmp_path, monkeypatch):
     import hashlib
 
     entry = tiny(archives=(("tiny.tar.gz", decode.npz),))
-    monkeypatch.delitem(recorded()["arrays"], "tiny")
+    monkeypatch.delitem(ARRAYS_SHA256, "tiny")
     with (tmp_path / "tiny.tar.gz").open("wb") as file:
         np.savez(file, **records())
     md5 = hashlib.md5((tmp_path / "tiny.tar.gz").read_bytes()).hexdigest()
-    monkeypatch.setitem(recorded()["archives_md5"], "tiny.tar.gz", md5)
+    monkeypatch.setitem(ARCHIVES_MD5, "tiny.tar.gz", md5)
     assert same(Mnist.origin.find(tmp_path))
 
     # The cache keeps the archive, the only thing whose checksum is known, and checks it again.
@@ -233,7 +242,7 @@ def test_every_public_set_has_a_checksum():
     assert len(origins) >= 9
     for origin in origins:
         archives = {file for file, _ in origin.archives}
-        assert origin.name in recorded()["arrays"] or archives & set(recorded()["archives_md5"])
+        assert origin.name in ARRAYS_SHA256 or archives & set(ARCHIVES_MD5)
 
 
 def test_files_of_a_site(tmp_path, monkeypatch):
@@ -283,10 +292,10 @@ def test_every_change_shows(change):
 
 
 def test_mismatch_names_the_set_it_is_instead(monkeypatch):
-    monkeypatch.setitem(recorded()["arrays"], "wanted", "0" * 64)
+    monkeypatch.setitem(ARRAYS_SHA256, "wanted", "0" * 64)
     with pytest.raises(ValueError, match=r"^sha256 [0-9a-f]{12}… instead of 000000000000…$"):
         check_arrays("wanted", tiny_digest())
-    monkeypatch.setitem(recorded()["arrays"], "other", digest(canonical(tiny_digest())))
+    monkeypatch.setitem(ARRAYS_SHA256, "other", digest(canonical(tiny_digest())))
     with pytest.raises(ValueError, match="it holds other"):
         check_arrays("wanted", tiny_digest())
 
@@ -302,7 +311,7 @@ def test_incomplete_or_fractional_arrays_are_refused():
 def test_archives_are_compared_with_their_md5(monkeypatch, tmp_path):
     (tmp_path / "a.tar.gz").write_bytes(b"hello")
     check_archive(tmp_path / "a.tar.gz")  # nothing recorded
-    monkeypatch.setitem(recorded()["archives_md5"], "a.tar.gz", "5d41402abc4b2a76b9719d911017c592")
+    monkeypatch.setitem(ARCHIVES_MD5, "a.tar.gz", "5d41402abc4b2a76b9719d911017c592")
     check_archive(tmp_path / "a.tar.gz")
     (tmp_path / "a.tar.gz").write_bytes(b"hallo")
     with pytest.raises(ValueError, match=r"md5 .* instead of 5d41402abc4b"):

@@ -11,6 +11,7 @@ from tests.support.certificates import by_observer, certificate
 from tests.support.configurations import outlined
 
 from gossamer.accounting.observers import EVERYONE
+from gossamer.data.arrays import format_bytes
 from gossamer.results.console import (
     RunDisplay,
     coloured,
@@ -19,7 +20,6 @@ from gossamer.results.console import (
     ledger_summary,
     show_ledger,
     show_plan,
-    size_text,
     summary,
 )
 from gossamer.results.verify import Verdict
@@ -36,7 +36,7 @@ ROW: dict[str, Any] = {
     [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e6, "2.5 MB"), (3e9, "3 GB"), (4e12, "4 TB")],
 )
 def test_sizes(count: float, text: str) -> None:
-    assert size_text(count) == text
+    assert format_bytes(count) == text
 
 
 def test_an_evaluation_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,19 +236,10 @@ class PeerExchange:
         # Without a period, everybody may become a neighbour.
         self._neighbours = sorted(near if graphs else {*epoch.sites} - {self.name})
         self.contacts = Contacts(
-            study=self.study,
-            epoch=epoch.number,
-            sites=epoch.sites,
-            mass=self.mass,
-            links=self.links,
-            pace=self.pace,
-            weighted=self.rule.weighted,
-            model=lambda: self.algorithm.model(self._next),
-            clock=self.clock,
-            neighbours=self._neighbours,
-            rounds=self.rounds,
-            bound=self._bound,
-        )
+            study=self.study, epoch=epoch.number, sites=epoch.sites, neighbours=self._neighbours,
+            mass=self.mass, links=self.links, pace=self.pace, clock=self.clock, rounds=self.rounds,
+            weighted=self.rule.weighted, bound=self._bound, model=lambda: self.algorithm.model(self._next),
+        )  # fmt: skip
 
     # For the loop of rounds
 

@@ -312,10 +312,7 @@ class GrpcLinks(Links):
         if self._listen is not None:
             self._server = grpc.aio.server(options=listener_options(self._timeouts, self._largest))
 
-            async def link(_requests: Any, context: Any) -> None:
-                await self._answer(context)
-
-            handler = grpc.stream_stream_rpc_method_handler(link)
+            handler = grpc.stream_stream_rpc_method_handler(self._answer)
             service = grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler})
             self._server.add_generic_rpc_handlers((service,))
             pair = self._me.key, self._me.certificate
@@ -358,7 +355,7 @@ class GrpcLinks(Links):
             if link.session is not None:
                 link.session.wake.set()
 
-    async def _answer(self, context: Any) -> None:
+    async def _answer(self, _requests: Any, context: Any) -> None:
         """Serve a stream that the holder of one of the authority's certificates has opened."""
         certificate = x509.load_pem_x509_certificate(context.auth_context()["x509_pem_cert"][0])
         mark = fingerprint(certificate)

@@ -38,6 +38,7 @@ from gossamer.consortium.links import Links
 from gossamer.consortium.roster import Roster, Span
 from gossamer.consortium.study import Study
 from gossamer.errors import UserError
+from gossamer.results.certificate import account
 from gossamer.results.headline import headline, title
 from gossamer.results.rundir import OF_SITE, write_atomically
 from gossamer.runtime.group import Alone
@@ -145,14 +146,7 @@ class Participation:
             lines.append(f"test rows: {len(parts.test[0]):,}, as packed")
         for one in prospects([(plan, 1)], None, self.nodes, self.site.file(".")):
             one.refuse_above_cap()
-            named = f" {one.name!r}" if one.name else ""
-            cap = "no cap: these records are public" if one.cap is None else f"cap {one.cap:g}"
-            lines.append(
-                f"account{named}: proven ε {one.before.epsilon:.3g} spent, "
-                f"{one.together.epsilon:.3g} with this study, {cap} (δ = {one.together.delta:g}, "
-                f"{one.together.adjacency}, unit: {one.together.unit}; observer: {one.together.observer})"
-            )
-            lines += [f"account{named}: {one.note}"] if one.note else []
+            lines += account(one.figures())
         return lines
 
     def try_links(self, seconds: float, open_links: Callable[[], Links] | None = None) -> dict[str, str]:
@@ -386,20 +380,11 @@ class _Peer:
         plan, terms = self._plan, self._study.terms
         self._scale = self._scale_in(span)
         return PeerExchange(
-            name=self._name,
-            study=self._study.identity,
-            epoch=epoch_with_graph(plan, *span),
-            algorithm=plan.algorithm,
-            links=self.links,
-            journal=self.journal,
-            pace=Pace(terms.deadline, terms.late, self.wait, terms.tick),
-            initial=self.run.state,
-            start=start,
-            uses=lambda: self._grad.uses,
-            between=self._check_epoch,
-            clock=self.clock,
-            rounds=self._rounds,
-        )
+            name=self._name, study=self._study.identity, epoch=epoch_with_graph(plan, *span),
+            algorithm=plan.algorithm, initial=self.run.state, start=start, rounds=self._rounds,
+            links=self.links, journal=self.journal, clock=self.clock, uses=lambda: self._grad.uses,
+            pace=Pace(terms.deadline, terms.late, self.wait, terms.tick), between=self._check_epoch,
+        )  # fmt: skip
 
     def _scale_in(self, span: Span) -> float:
         roster = self.roster.newest()

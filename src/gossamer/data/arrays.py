@@ -67,10 +67,11 @@ def resident() -> float:
 
 def format_bytes(size: float) -> str:
     """Bytes for a person."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if size >= unit:
-            return f"{size / unit:.3g} {name}"
-    return f"{size / 1e3:.3g} kB"
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
 
 
 def room_for(what: str, size: float) -> None:

@@ -331,11 +331,7 @@ def _bounded(schema: dict[str, Column]) -> dict[str, Column]:
 
 
 Schema = Annotated[dict[str, Annotated[Column, kinds, BeforeValidator(_in_full)]], AfterValidator(_bounded)]
-Columns = Annotated[
-    Schema | None,
-    "what each column to predict from may hold, declared: its range, its levels; in place of features and ranges, see "
-    "docs/tables.md",
-]
+Columns = Annotated[Schema | None, "what each column may hold, its range or levels: see docs/tables.md"]
 
 
 def check_declared_once(data: Any) -> None:

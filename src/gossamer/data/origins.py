@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import shutil
 import subprocess
@@ -17,8 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -32,6 +30,10 @@ from gossamer.options.stage import progress
 
 Decoder = Callable[[Path], Any]
 PARTS = ("x_train", "y_train", "x_test", "y_test")
+_SETS = decode.PUBLIC_SETS
+# Of the arrays in canonical form.
+ARRAYS_SHA256 = {name: table["sha256"] for name, table in _SETS.items() if "sha256" in table}
+ARCHIVES_MD5 = {file: md5 for table in _SETS.values() for file, md5 in table.get("md5", {}).items()}
 CONNECT_SECONDS = 5
 CLIENT_SECONDS = 900  # a registry client downloads up to 170 MB
 UNREACHABLE = ("connection broken", "ECONNREFUSED", "ECONNRESET", "ENOTFOUND", "ETIMEDOUT", "EAI_AGAIN")
@@ -150,14 +152,6 @@ def _only_file(folder: Path, pattern: str, command: Sequence[str], client: str) 
     raise FetchError(f"{client} failed: {errors[0][:120] if errors else f'it left {len(files)} files'}")
 
 
-@cache
-def recorded() -> dict[str, dict[str, str]]:
-    """`arrays`: sha256 in canonical form by set; `archives_md5`: by file name."""
-    text = resources.files("gossamer.data").joinpath("checksums.json").read_text(encoding="utf-8")
-    checksums: dict[str, dict[str, str]] = json.loads(text)
-    return checksums
-
-
 def canonical(raw: Mapping[str, Array]) -> dict[str, Array]:
     """The four arrays in fixed order: features as published, labels as int64, all little-endian and C order.
 
@@ -178,16 +172,16 @@ def canonical(raw: Mapping[str, Array]) -> dict[str, Array]:
 def check_arrays(name: str, raw: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
     """The canonical arrays of the set `name` and their sha256, or ValueError."""
     arrays = canonical(raw)
-    actual, expected = digest(arrays), recorded()["arrays"].get(name)
+    actual, expected = digest(arrays), ARRAYS_SHA256.get(name)
     if expected is None or actual == expected:
         return arrays, actual
-    other = [f"it holds {known}: " for known, value in recorded()["arrays"].items() if value == actual]
+    other = [f"it holds {known}: " for known, value in ARRAYS_SHA256.items() if value == actual]
     raise ValueError(f"{''.join(other[:1])}sha256 {actual[:12]}… instead of {expected[:12]}…")
 
 
 def check_archive(path: Path) -> None:
     """Compare one of the publisher's archives with the publisher's md5, where there is one."""
-    expected = recorded()["archives_md5"].get(path.name)
+    expected = ARCHIVES_MD5.get(path.name)
     if expected is None:
         return
     with path.open("rb") as file:
@@ -320,13 +314,13 @@ class Origin:
         """Decode and check one copy. Where no digest of the arrays is recorded, the archive's md5 must do."""
         if path.is_file():
             check_archive(path)
-        if not self._has_digest and path.name not in recorded()["archives_md5"]:
+        if not self._has_digest and path.name not in ARCHIVES_MD5:
             raise ValueError(f"no checksum is recorded for it, only for {self.archives[0][0]}")
         return CheckedCopy(*self._check(decoder(path)), source, path)
 
     @property
     def _has_digest(self) -> bool:
-        return self.name in recorded()["arrays"]
+        return self.name in ARRAYS_SHA256
 
     def _decode(self, path: Path) -> Any:
         return decode.npz(path)

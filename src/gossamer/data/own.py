@@ -28,21 +28,16 @@ from gossamer.options.registry import Table
 
 PLACE = "{node}"
 Task = Literal["classification", "regression", "multi-label"]
-ClassCount = Annotated[int, Field(ge=2, le=10**6)]
+Classes = Annotated[int, Field(ge=2, le=10**6)] | list[str | int | float | bool]
+ReadOff = Literal["records", "classes", "targets"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRecords(Source):
     """Records of the user's own: what is private about them is declared, not read off."""
 
-    task: Annotated[
-        Task | None,
-        "if not set: fractions are targets, all else classes; multi-label: several labels of yes or no",
-    ] = None
-    classes: Annotated[
-        ClassCount | list[str | int | float | bool] | None,
-        "public: their number, labels being 0, 1, …, or a list of all labels",
-    ] = None
+    task: Annotated[Task | None, "if not set, fractions are targets and all else classes"] = None
+    classes: Annotated[Classes | None, "public: their number, labels being 0, 1, …, or a list of all"] = None
     ranges: Annotated[dict[str, Interval] | None, "public [lo, hi] of a column, mapped to [0, 1]"] = None
 
     own: ClassVar[bool] = True
@@ -79,20 +74,14 @@ class OwnRecords(Source):
         parts: dict[str, Any] = {"x_train": train.x, "y_train": y_train, "x_test": test.x, "y_test": y_test}
         if train.person is not None:  # a resumed run needs the same persons
             parts["person"] = train.person
-        owner = (
-            None if train.owner is None else np.unique(train.owner, return_inverse=True)[1].astype(np.int64)
-        )
+        notes = {"source": "own file", "sha256": digest(parts), "note": note}
+        if train.owner is not None:
+            parts["owner"] = np.unique(train.owner, return_inverse=True)[1].astype(np.int64)
         dataset = Dataset(
-            name=self.kind,
-            **parts,
-            classes=classes,
-            public_test=self.test_is_public,
-            owner=owner,
-            columns=tuple(train.columns),
-            labels=train.labels if train.y.ndim == 2 else labels,
-            test_shares_rows=self.test_is_public and share_rows(train.x, test.x),
-            provenance={"source": "own file", "sha256": digest(parts), "note": note},
-        )
+            self.kind, **parts, classes=classes, labels=train.labels if train.y.ndim == 2 else labels,
+            columns=tuple(train.columns), public_test=self.test_is_public,
+            test_shares_rows=self.test_is_public and share_rows(train.x, test.x), provenance=notes,
+        )  # fmt: skip
         ranges = self.ranges
         return dataset.map(lambda x: to_ranges(x, train.columns, ranges)) if ranges else dataset
 
@@ -344,9 +333,7 @@ class Memory(OwnRecords):
     owners: Annotated[bool, "did they come with a word on which node holds each?"] = False
     whose: Annotated[bool, "did they come with a word on whose each is?"] = False
     test: Annotated[bool, "was a hold-out handed over with them? It is public then"] = False
-    read_off: Annotated[
-        list[Literal["records", "classes", "targets"]], "read off the records, not declared: no ε covers it"
-    ] = field(default_factory=list)
+    read_off: Annotated[list[ReadOff], "read off the records: no ε covers it"] = field(default_factory=list)
     columns: Columns = None
     parts: Annotated[list[Annotated[Part, Table()]] | None, "its parts, a module's arguments"] = None
 

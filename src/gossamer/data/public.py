@@ -21,7 +21,7 @@ from gossamer.data.columns import Column, Schema, encode_into, number_names
 from gossamer.data.dataset import Dataset
 from gossamer.data.decode import HIE_COLUMNS, HIE_MISSING, HIE_UNIT, PUBLIC_SETS, Raw
 from gossamer.data.origins import check_arrays
-from gossamer.data.source import Facts, Source, datasets, described
+from gossamer.data.source import Source, datasets, described
 from gossamer.errors import UserError
 
 COVERTYPE_RANGES: dict[str, list[float]] = PUBLIC_SETS["covertype"]["ranges"]
@@ -197,12 +197,8 @@ class RandHie(Source):
     ] = "frequent"
 
     facts, origin = described("rand-hie")
+    known = None  # the table itself holds the owners of its rows
     schema: ClassVar[Mapping[str, Column] | None] = HIE_SCHEMA
-
-    @property
-    def known(self) -> Facts | None:
-        """The table itself holds the owners of its rows."""
-        return None
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         import pyarrow as pa

@@ -29,10 +29,13 @@ Names = Annotated[list[str], Field(min_length=1)]
 MOST_WIDTH = 4096  # of records whose columns, or second moment, are released
 
 
-def _not_too_wide(ends: list[float]) -> list[float]:
+def _check_ends(ends: list[float]) -> list[float]:
     if max(map(abs, ends)) > 1e12:
         raise ValueError("must have ends of at most 1e12")
     return ends
+
+
+Within = Annotated[Interval, AfterValidator(_check_ends)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +43,7 @@ class Standardise:
     """Options of all kinds."""
 
     columns: Annotated[Names | None, "their names; all with a range if not set. Fewer need less noise"] = None
-    within: Annotated[
-        Annotated[Interval, AfterValidator(_not_too_wide)] | None,
-        "public [lo, hi] of all of them; [0, 1] if not set",
-    ] = None
+    within: Annotated[Within | None, "public [lo, hi] of all of them; [0, 1] if not set"] = None
 
     kind: ClassVar[str]
 
@@ -189,9 +189,7 @@ class Source(ABC):
     partition: Annotated[Partition, partitions, "which node holds which records"] = field(
         default_factory=Even
     )
-    records: Annotated[
-        Count | list[Count] | None, "declared, public number of records of a node: one for all, or a list"
-    ] = None
+    records: Annotated[Count | list[Count] | None, "declared, public: one for all nodes, or a list"] = None
     train_rows: Annotated[Count | None, "so many training rows, after a seeded shuffle"] = None
     labels: Annotated[list[Label] | None, Field(min_length=1), "only records of these classes"] = None
     positive: Annotated[Label | None, "two classes: this label against the rest"] = None
@@ -201,10 +199,7 @@ class Source(ABC):
         list[Any], AfterValidator(_known_steps), "fixed features, a list of steps: see docs/frontier.md"
     ] = field(default_factory=list)
     pca: Annotated[Count | None, "so many principal components in place of the record"] = None
-    pca_from: Annotated[
-        str,
-        "fitted on a public set of that name; private: on the training records with noise; train: without",
-    ] = "train"
+    pca_from: Annotated[str, "fitted on a public set; train: these records; private: with noise"] = "train"
     standardise: Annotated[
         Annotated[Standardise, standardisations] | None,
         "columns by middle and spread, with noise; see docs/preprocessing.md",

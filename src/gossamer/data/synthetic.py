@@ -34,12 +34,8 @@ class _Linear(Source):
         return 12.0 * rows * self.features + 32.0 * rows * outputs + 12.0 * self.features * outputs
 
     _classes: ClassVar[int | None] = None
+    _outputs: ClassVar[int] = 1  # rows of coefficients
     _divided: ClassVar[bool] = False  # are the coefficients, standard normal, divided by √p?
-
-    @property
-    def _outputs(self) -> int:
-        """Rows of coefficients."""
-        return 1
 
     @abstractmethod
     def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
@@ -53,14 +49,9 @@ class _Linear(Source):
         x = rng.standard_normal((self.n + self.test, self.features), dtype=np.float32)
         y, n = self._labels(rng, x, truth), self.n
         parts: dict[str, Any] = {"x_train": x[:n], "y_train": y[:n], "x_test": x[n:], "y_test": y[n:]}
-        return Dataset(
-            name=self.kind,
-            **parts,
-            classes=self._classes,
-            public_test=True,
-            provenance={"source": f"generated from seed {seed}", "sha256": digest(parts)},
-            truth=truth if self._outputs > 1 or self.multi_label else truth[0],
-        )
+        notes = {"source": f"generated from seed {seed}", "sha256": digest(parts)}
+        parts["truth"] = truth if self._outputs > 1 or self.multi_label else truth[0]
+        return Dataset(self.kind, **parts, classes=self._classes, public_test=True, provenance=notes)
 
 
 @datasets.register("synthetic-classification")
@@ -71,7 +62,7 @@ class Classification(_Linear):
     classes: Annotated[int, Field(ge=2, le=10**6, description="number of classes")] = 2
 
     @property
-    def _outputs(self) -> int:
+    def _outputs(self) -> int:  # type: ignore[override]
         return self.classes
 
     @property
@@ -121,7 +112,7 @@ class SeveralLabels(_Linear):
     multi_label: ClassVar[bool] = True
 
     @property
-    def _outputs(self) -> int:
+    def _outputs(self) -> int:  # type: ignore[override]
         return self.several
 
     def _labels(self, rng: np.random.Generator, x: Floats, truth: Floats) -> Array:
@@ -153,15 +144,7 @@ class Dirac(Source):
         if self.dense:
             places = np.tile(np.eye(self.per_holder, dtype=np.float32), (self.holders, 1))
         targets = np.full(len(places), -self.size, dtype=np.float32)
-        parts: dict[str, Array] = {"x": places, "y": targets}
-        return Dataset(
-            name="dirac",
-            x_train=places,
-            y_train=targets,
-            x_test=places[:0],
-            y_test=targets[:0],
-            classes=None,
-            public_test=True,
-            owner=np.repeat(np.arange(self.holders), self.per_holder),
-            provenance={"source": "made up for audits", "sha256": digest(parts)},
-        )
+        notes = {"source": "made up for audits", "sha256": digest({"x": places, "y": targets})}
+        owner, parts = np.repeat(np.arange(self.holders), self.per_holder), (places, targets)
+        empty = places[:0], targets[:0]
+        return Dataset("dirac", *parts, *empty, None, public_test=True, owner=owner, provenance=notes)

@@ -25,7 +25,7 @@ from pydantic import Field
 from gossamer.data.arrays import Array, at_most
 from gossamer.data.dataset import Dataset
 from gossamer.data.origins import WEIGHTS
-from gossamer.data.source import Facts, Source, datasets, described
+from gossamer.data.source import Source, datasets, described
 from gossamer.errors import UserError
 
 VOCABULARY = "minilm-l6-vocabulary"
@@ -148,17 +148,10 @@ class SpamAssassin(Source):
     A fifth of the senders, by their addresses' hash, is the hold-out.
     """
 
-    length: Annotated[
-        Annotated[int, Field(ge=8, le=MOST_TOKENS)],
-        "tokens of a mail, its subject first; longer ones are cut",
-    ] = 64
+    length: Annotated[int, Field(ge=8, le=MOST_TOKENS), "tokens of a mail, its subject first"] = 64
 
     facts, origin = described("spam-assassin")
-
-    @property
-    def known(self) -> Facts | None:
-        """The mails themselves name their senders."""
-        return None
+    known = None  # the mails themselves name their senders
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
         copy = self.published(data_dir)

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from gossamer.data.arrays import format_bytes
 from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
 from gossamer.results.charts import curve_rounds, sparkline
 from gossamer.results.headline import (
@@ -140,21 +141,13 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         title(name) if name else "hold-out": quality,
         "consensus": "—" if distance is None else f"{distance:.3g}",
         "proven ε": epsilon_text(row.get("epsilon_proven")),
-        "sent": size_text(row.get("bytes_sent", 0)),
+        "sent": format_bytes(row.get("bytes_sent", 0)),
     }
 
 
 def row_text(row: Mapping[str, Any]) -> str:
     """Return an evaluation as one line."""
     return "  ".join(f"{name} {value}" for name, value in _cells(row).items())
-
-
-def size_text(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def summary(o: Plan, budget: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -232,7 +225,7 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
         clips = f"noise is for {1 + share:.4f} clips, as sums are floats"
         lines.append(f"rounding: {clips}; exact ones: ε ≈ {epsilon:.4g}")
     graph = graph_line(o.topology.figures())
-    lines.append(f"graph: {graph}; {size_text(o.bytes_per_round)} per round in all")
+    lines.append(f"graph: {graph}; {format_bytes(o.bytes_per_round)} per round in all")
     _print(console, [*lines, *account(budget)])
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from gossamer.data.features.scattering import Scattering, morlet
+from gossamer.data.features.steps import Scattering, morlet
 
 
 def images(count: int = 3, size: int = 28, seed: int = 0) -> torch.Tensor:
