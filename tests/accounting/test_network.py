@@ -14,7 +14,6 @@ from tests.support.windows import exchanges_of, with_secrets
 from gossamer.accounting.network import (
     Exchanges,
     Floats,
-    independent,
     squared_gains,
     squared_outsider,
     squared_view,
@@ -93,14 +92,14 @@ def test_coalitions_see_what_a_simulation_of_all_messages_shows(
 @given(sample=SAMPLES)
 def test_single_nodes_see_the_same_by_all_ways(sample: tuple[int, int]) -> None:
     exchanges, (n, seed) = exchanges_of(*sample), sample
-    deviations = np.random.default_rng(seed).uniform(0.2, 3.0, n)
-    whole = np.stack([brute_force(exchanges, [v], deviations=deviations) for v in range(n)])
+    deviations = np.random.default_rng(seed).uniform(0.2, 3.0, (1, n))
+    whole = np.stack([brute_force(exchanges, [v], deviations=deviations[0]) for v in range(n)])
     np.testing.assert_allclose(views_of_own_noise(exchanges, deviations)(0), whole, rtol=1e-8)
-    direct = views_of_any_noise(exchanges, independent(deviations), deviations)
+    direct = views_of_any_noise(exchanges, None, deviations)
     np.testing.assert_allclose(direct(0), whole, rtol=1e-8)
     equal = np.stack([brute_force(exchanges, [v]) for v in range(n)])
     np.testing.assert_allclose(views_of_alike_noise(exchanges)(0), equal, rtol=1e-8)
-    np.testing.assert_allclose(views_of_own_noise(exchanges, np.ones(n))(0), equal, rtol=1e-8)
+    np.testing.assert_allclose(views_of_own_noise(exchanges, np.ones((1, n)))(0), equal, rtol=1e-8)
     masked = np.stack([brute_force(exchanges, [v], 5.0) for v in range(n)])
     np.testing.assert_allclose(views_of_alike_noise(exchanges, with_secrets(5.0))(0), masked, rtol=1e-7)
 
@@ -118,7 +117,7 @@ def test_together_nobody_sees_less_than_alone_and_never_more_than_everyone(sampl
     for v in members:
         assert (squared_view(exchanges, 0, [v])[honest] <= joint[honest] + 1e-9).all()
     assert (
-        squared_outsider(exchanges.nodes)[0, honest]
+        squared_outsider(np.ones((1, exchanges.nodes)))[0, honest]
         <= squared_view(exchanges, 0, [members[0]])[honest] + 1e-9
     ).all()
 
@@ -138,21 +137,17 @@ def test_who_adds_nothing_hides_nobody() -> None:
     deviations[1, 5] = 0.0
     view = views_of_own_noise(exchanges, deviations)
     np.testing.assert_allclose(view(0), views_of_alike_noise(exchanges)(0), rtol=1e-12)
-    direct = views_of_any_noise(exchanges, independent(deviations), deviations)
+    direct = views_of_any_noise(exchanges, None, deviations)
     np.testing.assert_allclose(view(1), direct(1), rtol=1e-12)
     assert np.nanmax(view(1)[:, 5]) == 0.0
-    np.testing.assert_allclose(
-        squared_outsider(8, 2, independent(deviations), deviations)[:, [0, 5]], [[1 / 8, 1 / 8], [1 / 7, 0.0]]
-    )
+    np.testing.assert_allclose(squared_outsider(deviations)[:, [0, 5]], [[1 / 8, 1 / 8], [1 / 7, 0.0]])
 
 
 def test_outsiders_see_masks_cancel_and_different_lots_weigh() -> None:
     covariance = with_secrets(100.0)
-    np.testing.assert_allclose(squared_outsider(20, 1, covariance), np.full((1, 20), 1 / 20))
-    deviations = np.array([1.0, 2.0, 2.0])
-    np.testing.assert_allclose(
-        squared_outsider(3, 1, independent(deviations), deviations), [[1 / 9, 4 / 9, 4 / 9]]
-    )
+    np.testing.assert_allclose(squared_outsider(np.ones((1, 20)), covariance), np.full((1, 20), 1 / 20))
+    deviations = np.array([[1.0, 2.0, 2.0]])
+    np.testing.assert_allclose(squared_outsider(deviations), [[1 / 9, 4 / 9, 4 / 9]])
 
 
 def test_forms_that_depend_on_each_other_count_once() -> None:

@@ -45,7 +45,7 @@ def test_the_worst_pair_and_an_outsider(n: int, pair: float, outsider: float) ->
     assert np.isnan(np.diag(found)).all()
     assert np.nanmax(found) <= pair
     assert np.nanmean(found) < LOCAL
-    outside = epsilon_by_node(squared_outsider(n, K), histories, DELTA, "add-remove")
+    outside = epsilon_by_node(squared_outsider(np.ones((K, n))), histories, DELTA, "add-remove")
     assert outside.max() == outside.min() == pytest.approx(outsider, abs=0.01)
     assert np.nanmin(found) > outside.max()
 
@@ -126,7 +126,7 @@ def test_events_belong_to_the_mean_of_their_step() -> None:
     assert found[1, 0] == pytest.approx(gdp_epsilon(float(np.sqrt(squares[1, 0])), DELTA), rel=1e-3)  # type: ignore[index]
     by_node = epsilon_of_coalition(exchanges, [1], [late] * 8, DELTA, "add-remove")
     np.testing.assert_allclose(by_node, found[1], rtol=1e-3)
-    outside = epsilon_by_node(squared_outsider(8, K), [late] * 8, DELTA, "add-remove")
+    outside = epsilon_by_node(squared_outsider(np.ones((K, 8))), [late] * 8, DELTA, "add-remove")
     assert outside[0] == pytest.approx(gdp_epsilon(np.sqrt(3 / 9 / 8), DELTA), rel=1e-3)
     with pytest.raises(ValueError, match=r"in mean 41, .* 100 means"):
         epsilon_by_pair(

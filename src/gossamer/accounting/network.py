@@ -28,7 +28,7 @@ from gossamer.errors import UserError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-# (mean, the honest nodes) → the covariance of their noises in what they add up, in that order
+# (mean, the honest nodes) → the covariance of their noises in units of each one's own, in that order
 Covariance = Callable[[int, Ints], Floats]
 # mean → (nodes, nodes): [v, u] is the share of node u's squared local μ that node v sees in it; NaN of itself
 View = Callable[[int], Floats]
@@ -76,18 +76,11 @@ class Exchanges:
         return different
 
 
-def independent(deviations: Floats | None = None) -> Covariance:
-    """Each node's own noise: of deviation 1, or as given, (nodes,) or (means, nodes)."""
-
-    def among(mean: int, honest: Ints) -> Floats:
-        return np.diag(np.ones(len(honest)) if deviations is None else of_mean(deviations, mean)[honest] ** 2)
-
-    return among
-
-
-def of_mean(values: Floats, mean: int) -> Floats:
-    """(nodes,) of what is the same in all means, or not."""
-    return values if values.ndim == 1 else values[mean]
+def in_sums(own: Floats, covariance: Covariance | None, mean: int, nodes: Ints) -> Floats:
+    """K over these nodes: of noises of these deviations, independent where there is no covariance."""
+    if covariance is None:
+        return np.diag(own**2)
+    return np.asarray(own[:, None] * covariance(mean, nodes) * own[None, :])
 
 
 def squared_view(
@@ -95,24 +88,25 @@ def squared_view(
     mean: int,
     members: Sequence[int],
     covariance: Covariance | None = None,
-    units: Floats | None = None,
+    deviations: Floats | None = None,
 ) -> Floats:
-    """(nodes,): units_u² · b_uᵀ (B K Bᵀ)⁺ b_u for every node u outside of the coalition; NaN for its members.
+    """(nodes,): σ_u² · b_uᵀ (B K Bᵀ)⁺ b_u for every node u outside of the coalition; NaN for its members.
 
-    `units`: what the deviation that a node's release states is in what it adds up, (nodes,) or (means, nodes); or 1.
-    So it is the share of the stated squared μ that is seen: with independent noise in [0, 1], where 1 is what an
-    observer of all messages sees. A node without noise in this mean released nothing, and has 0.
+    `deviations` (means, nodes) are the σ that releases state, in what nodes add up; 1 where none are given. So it is
+    the share of the stated squared μ that is seen: with independent noise in [0, 1], where 1 is what an observer of all
+    messages sees. A node without noise in this mean released nothing, and has 0.
     """
     inside = np.zeros(exchanges.nodes, dtype=bool)
     inside[list(members)] = True
     honest = np.flatnonzero(~inside)
-    K = (covariance or independent())(mean, honest)
+    own = np.ones(exchanges.nodes) if deviations is None else deviations[mean]
+    K = in_sums(own[honest], covariance, mean, honest)
     speaking = np.diag(K) > 0
     B = exchanges.heard(mean, members)[:, honest[speaking]]
     shares = np.full(exchanges.nodes, np.nan)
     shares[honest] = 0.0
     shares[honest[speaking]] = squared_gains(B, K[np.ix_(speaking, speaking)])
-    return shares if units is None else shares * of_mean(units, mean) ** 2
+    return np.asarray(shares * own**2)
 
 
 def squared_gains(B: Floats, K: Floats) -> Floats:
@@ -132,13 +126,13 @@ def squared_gains(B: Floats, K: Floats) -> Floats:
 def views_of_own_noise(exchanges: Exchanges, deviations: Floats) -> View:
     """Every node's noise is its own: the windows that a node hears share no node, so each window counts by itself.
 
-    `deviations`: (nodes,) or (means, nodes) of the noise in what the nodes add up, which is after their division by
-    their own lots; 0 where a node adds nothing.
+    `deviations`: (means, nodes) of the noise in what the nodes add up, which is after their division by their own lots;
+    0 where a node adds nothing.
     """
 
     def squared(mean: int) -> Floats:
         places = exchanges.places[mean]
-        variances = of_mean(deviations, mean) ** 2
+        variances = deviations[mean] ** 2
         in_order = variances[exchanges.orders[mean]]
         heard = [np.roll(_window(in_order, length), offset) for offset, length in exchanges.steps]
         # Between −n and n: negative differences count from the end.
@@ -180,21 +174,18 @@ def views_of_alike_noise(exchanges: Exchanges, covariance: Covariance | None = N
     return squared
 
 
-def views_of_any_noise(exchanges: Exchanges, covariance: Covariance, units: Floats | None = None) -> View:
+def views_of_any_noise(exchanges: Exchanges, covariance: Covariance | None, deviations: Floats) -> View:
     """Any covariance over nodes, by the formula itself: one small system for every observer and mean."""
     nodes = range(exchanges.nodes)
-    return lambda mean: np.stack([squared_view(exchanges, mean, [v], covariance, units) for v in nodes])
+    return lambda mean: np.stack([squared_view(exchanges, mean, [v], covariance, deviations) for v in nodes])
 
 
-def squared_outsider(
-    nodes: int, means: int = 1, covariance: Covariance | None = None, units: Floats | None = None
-) -> Floats:
-    """(means, nodes): units_u² / (1ᵀ K 1), what the mean alone tells of each node."""
-    shares = np.zeros((means, nodes))
-    for k in range(means):
-        K = (covariance or independent())(k, np.arange(nodes))
-        own = np.ones(nodes) if units is None else of_mean(units, k) ** 2
-        shares[k] = np.divide(own, K.sum(), out=np.zeros(nodes), where=np.diag(K) > 0)
+def squared_outsider(deviations: Floats, covariance: Covariance | None = None) -> Floats:
+    """(means, nodes): σ_u² / (1ᵀ K 1), what the mean alone tells of each node."""
+    shares = np.zeros_like(deviations)
+    for k, own in enumerate(deviations):
+        K = in_sums(own, covariance, k, np.arange(len(own)))
+        np.divide(own**2, K.sum(), out=shares[k], where=np.diag(K) > 0)
     return shares
 
 
@@ -236,11 +227,11 @@ def epsilon_of_coalition(
     delta: float,
     adjacency: str,
     covariance: Covariance | None = None,
-    units: Floats | None = None,
+    deviations: Floats | None = None,
 ) -> Floats:
     """(nodes,): ε of every node's records against all that the members see together; NaN of the members."""
-    seen = np.stack([squared_view(exchanges, k, members, covariance, units) for k in range(exchanges.means)])
-    return epsilon_by_node(seen, histories, delta, adjacency)
+    each = (squared_view(exchanges, k, members, covariance, deviations) for k in range(exchanges.means))
+    return epsilon_by_node(np.stack(list(each)), histories, delta, adjacency)
 
 
 def seen_as(release: Release, share: float) -> Gaussian | None:

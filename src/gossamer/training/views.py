@@ -21,7 +21,6 @@ from gossamer.accounting.network import (
     epsilon_by_node,
     epsilon_by_pair,
     epsilon_of_coalition,
-    independent,
     squared_outsider,
     views_of_alike_noise,
     views_of_any_noise,
@@ -86,27 +85,18 @@ class NetworkPlan:
         elif self.noise is None:
             view = views_of_own_noise(self.exchanges, self.deviations)
         else:
-            view = views_of_any_noise(self.exchanges, self._in_sums, self.deviations)
+            view = views_of_any_noise(self.exchanges, self.noise, self.deviations)
         return epsilon_by_pair(self.exchanges, view, self.histories, self.delta, self.adjacency)
 
     def of_coalition(self, members: Sequence[int]) -> Floats:
         """(nodes,): ε of every other node's records against these nodes together; NaN of the members."""
         known = (self.histories, self.delta, self.adjacency)
-        noise = self._in_sums if self.noise else independent(self.deviations)
-        return epsilon_of_coalition(self.exchanges, members, *known, noise, self.deviations)
+        return epsilon_of_coalition(self.exchanges, members, *known, self.noise, self.deviations)
 
     def of_outsider(self) -> Floats:
         """(nodes,): ε of every node's records against who sees the models of all rounds."""
-        n, means = self.exchanges.nodes, self.exchanges.means
-        shares = squared_outsider(
-            n, means, self._in_sums if self.noise else independent(self.deviations), self.deviations
-        )
+        shares = squared_outsider(self.deviations, self.noise)
         return epsilon_by_node(shares, self.histories, self.delta, self.adjacency)
-
-    def _in_sums(self, mean: int, honest: Ints) -> Floats:
-        assert self.noise is not None
-        own = self.deviations[mean][honest]
-        return np.asarray(own[:, None] * self.noise(mean, honest) * own[None, :])
 
     @cached_property
     def _alike(self) -> bool:
