@@ -131,7 +131,7 @@ class Ledger:
                     left[own] = True
                     self._recorded.setdefault(event.draw, []).append((event, left))
         # The nodes of the last line; unknown after a resume, where the next line names them again.
-        self._everyone: list[list[int]] = _all_alike(self.nodes).tolist()
+        self._everyone: list[list[int]] = [[self.nodes.start, self.nodes.stop - 1, 0]]
         self._of: list[list[int]] | None = None if written.lines else self._everyone
         self.next_draw = int(self._on_file.max())  # the first that no node had on file when it was opened
         self._sync = sync
@@ -449,7 +449,7 @@ class _LineReader:
 
     def begin(self, header: dict[str, Any]) -> None:
         self.nodes = _block(header)
-        self._before = 1, _all_alike(self.nodes)
+        self._before = 1, np.array([[self.nodes.start, self.nodes.stop - 1, 0]], np.int64)
 
     def read(self, payload: bytes) -> Line:
         entry = json.loads(payload + b"}", object_pairs_hook=chain.no_name_twice)
@@ -494,10 +494,6 @@ def _nodes_of(path: Path) -> range:
         raise LedgerError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, AttributeError, RecursionError) as error:
         raise LedgerError(f"{path} line 1 is not the header of a ledger ({error})") from None
-
-
-def _all_alike(nodes: range) -> Runs:
-    return np.array([[nodes.start, nodes.stop - 1, 0]], np.int64)
 
 
 def _as_range(nodes: NDArray[np.int64]) -> Sequence[int]:

@@ -55,8 +55,9 @@ class Release(ABC):
     clipped: str | None = None
 
     def __post_init__(self) -> None:
-        _one_of("sampling", self.sampling, SAMPLINGS)
-        _one_of("adjacency", self.adjacency, ADJACENCIES)
+        for key, allowed in (("sampling", SAMPLINGS), ("adjacency", ADJACENCIES)):
+            value = getattr(self, key)
+            _require(key, value, value in allowed, f"be one of {', '.join(allowed)}")
         _require("rate", self.rate, 0.0 < self.rate <= 1.0, "lie in (0, 1]")
         _require("sensitivity", self.sensitivity, self.sensitivity > 0.0, "be positive (inf if unbounded)")
         whole = self.clipped is None or (self.clipped == CLIPPED_LOT and not self.in_passes)
@@ -173,11 +174,6 @@ class ByNorm:
 def _require(key: str, value: object, valid: bool, rule: str) -> None:
     if not valid:
         raise UserError(f"event {key} = {value!r} must {rule}")
-
-
-def _one_of(key: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise UserError(f"event {key} = {value!r} is not one of {', '.join(known)}")
 
 
 _AnyRelease = TypeVar("_AnyRelease", bound=type[Release])
@@ -503,7 +499,7 @@ _READ: dict[object, Callable[[Any], Any]] = {
 @cache
 def _columns(kind: str) -> dict[str, tuple[str, Callable[[Any], Any], bool]]:
     """key in the ledger → (field, how it is read, whether it must be there), in the order of a line."""
-    _one_of("kind", kind, KINDS)
+    _require("kind", kind, kind in KINDS, f"be one of {', '.join(KINDS)}")
     ordered = sorted(fields(KINDS[kind]), key=lambda field: field.name != "sigma")
     return {
         field.name.removesuffix("_number"): (field.name, _READ[field.type], field.default is MISSING)

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Participation:
-    """How records take part in a draw: what a release says besides its noise."""
+    """How records take part in a draw: the fields that all releases have besides their noise."""
 
     sampling: str
     rate: float
@@ -41,11 +41,6 @@ class Participation:
     pass_number: int | None = None  # which pass over the data a lot belongs to
     lot_number: int | None = None  # which lot of the pass, where that is priced
     clipped: str | None = None  # "lot" where the sum was clipped as a whole, and no record by itself
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """The fields that all releases have."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -186,7 +181,7 @@ class NoiseKind(ABC):
     ) -> Release:
         """One release of scale `sigma` that ends at `end` times it (∞: nowhere)."""
         figures = self.figures(sigma, dimension, end)
-        return self.released_as(sensitivity=sensitivity, **figures, **part.common)
+        return self.released_as(sensitivity=sensitivity, **figures, **vars(part))
 
     def for_node_count(self, nodes: int) -> NoiseKind:
         """The same in a run of so many nodes: what noise correlated over nodes hides depends on their number."""
@@ -223,4 +218,4 @@ class SilentNoise(Mechanism):
         """Nothing is added."""
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
-        return releases.Unnoised(sensitivity=limit, **part.common)
+        return releases.Unnoised(sensitivity=limit, **vars(part))

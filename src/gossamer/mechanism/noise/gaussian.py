@@ -54,7 +54,7 @@ class GaussianNoise(Mechanism):
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         left = 1.0 if self._left is None else self._left[i]
-        return releases.Gaussian(sigma=sigma * left, sensitivity=limit, **part.common)
+        return releases.Gaussian(sigma=sigma * left, sensitivity=limit, **vars(part))
 
     @cached_property
     def _left(self) -> list[float] | None:

@@ -47,7 +47,7 @@ class OwnNormNoise(Mechanism):
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         """σ in units of the norm: that is all that is known of it."""
-        return releases.OwnNormGaussian(sigma=sigma, sensitivity=limit, **part.common)
+        return releases.OwnNormGaussian(sigma=sigma, sensitivity=limit, **vars(part))
 
     def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
         at.stream.normal_rows(NOISE, at.nodes, at.draw, sums, scale)

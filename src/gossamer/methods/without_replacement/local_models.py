@@ -305,7 +305,7 @@ def rounding_of_steps(rule: WithoutReplacement, record_bound: float, lot: float,
 
 def raw_decision(sensitivity: float, part: Participation) -> Release:
     """Everyone sees a choice that was made on raw values."""
-    return releases.RawDecision(sensitivity=sensitivity, **part.common)
+    return releases.RawDecision(sensitivity=sensitivity, **vars(part))
 
 
 @dataclass(frozen=True, kw_only=True)
