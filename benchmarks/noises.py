@@ -16,7 +16,7 @@ from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.profiles import gdp_mu
 from gossamer.accounting.releases import TruncatedGaussian
 from gossamer.results.charts import Axis, Plot, Series
-from gossamer.results.tables import Table
+from gossamer.results.terminal import Table
 from reproductions.noises import density, variance
 
 EPSILON, DELTA, RELEASES, DIMENSION = 0.5, 1e-3, 80, 10

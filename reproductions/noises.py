@@ -23,7 +23,7 @@ from gossamer.accounting.claimed import KM_FLAGS, km_noise
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import KINDS, Release, release
 from gossamer.errors import UserError
-from gossamer.results.tables import Table
+from gossamer.results.terminal import Table
 
 KM_FAMILIES = {"gaussian": 2.0, "laplace": 1.0, "truncated-laplace": 1.0, "truncated-gaussian": 2.0}
 SHAPES = (1.5, 3.0)  # of the generalised Gaussian, next to the two cases that have names

@@ -270,7 +270,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Attack it, and print what an adversary can show beside what is claimed and proven."""
-    from gossamer.auditing.console import run_audit
+    from gossamer.auditing.api import run_audit
 
     result = run_audit(
         recipe,
@@ -557,9 +557,7 @@ def data_check(
     if as_json:
         _print_json(result)
     else:
-        out = terminal()
-        for line in sentences(result):
-            out.print(line, soft_wrap=True)
+        terminal().say(*sentences(result))
     if not does_fit(result):
         raise typer.Exit(1)
 

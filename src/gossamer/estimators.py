@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gossamer.config.auto import noise_of_a_run, travel
 from gossamer.data.own import Data
 from gossamer.data.tables import array_of, no_value_missing, same_index
-from gossamer.errors import UserError, short
+from gossamer.errors import UserError
 from gossamer.mechanism.noise import families
 from gossamer.options.sentences import as_path, whole_number
 from gossamer.training.api import run
@@ -82,21 +82,16 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         whole_number("nodes", self.nodes)
         if self.rounds != "auto":
             whole_number("rounds", self.rounds)
-        number, flag = (int, float, np.number), (bool, np.bool_)
-        for name, kinds, needed in (
-            ("epsilon", number, "a number above 0"),
-            ("delta", number, "a number above 0 and below 1"),
-            ("fit_intercept", flag, "True or False"),
-            ("seeded_noise", flag, "True or False"),
-            ("topology", str, "a name, as text"),
-            ("method", str, "a name, as text"),
-            ("noise", str, "a name, as text"),
-        ):
+        for name, needed in (("epsilon", "a number above 0"), ("delta", "a number above 0 and below 1")):
             value = getattr(self, name)
-            if not isinstance(value, kinds) or (
-                kinds is number and (isinstance(value, bool) or not float(value) > 0)
-            ):
-                raise UserError(f"{name} = {short(value)} must be {needed}.")
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
+                raise UserError(f"must be {needed}", key=name, value=value)
+        for name in ("topology", "method", "noise"):
+            if not isinstance(value := getattr(self, name), str):
+                raise UserError("must be a name, as text", key=name, value=value)
+        for name in ("fit_intercept", "seeded_noise"):
+            if not isinstance(value := getattr(self, name), bool | np.bool_):
+                raise UserError("must be True or False", key=name, value=value)
         if self.records is not None:
             one = isinstance(self.records, int | float | str | np.number)
             for count in [self.records] if one else self.records:  # type: ignore[union-attr]
@@ -113,7 +108,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         if owners is not None:
             if owners.shape != (len(y),):
                 raise UserError(
-                    f"owners has shape {owners.shape}; give one value for each of the {len(y)} rows."
+                    f"owners has shape {owners.shape}; give a value for each of the {len(y)} rows."
                 )
             no_value_missing("owners", owners)
         return x, y, owners
@@ -133,13 +128,11 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             read_off = [*read_off, "records"]
         if read_off:
             named = " and ".join(_READ_OFF[what] for what in read_off)
-            warnings.warn(
-                f"{named} were read off the data: no ε covers that; declare them.", PrivacyLeakWarning, 3
-            )
-        given = Data(
-            (x, targets), owners=owners, count=count if self.records is None else self.records, **data
-        )
-        config = self._configuration(nodes, given.table(), x.shape[1], read_off)
+            sentence = f"{named} were read off the data: no ε covers that; declare them."
+            warnings.warn(sentence, PrivacyLeakWarning, 3)
+        declared = count if self.records is None else self.records
+        given = Data((x, targets), owners=owners, count=declared, **data)
+        config = self._configuration(nodes, {**given.table(), "read_off": read_off}, x.shape[1])
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
             out = as_path("directory", self.directory) or Path(temporary) / "run"
             try:
@@ -149,24 +142,17 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         self.certificate_ = self.outcome_.certificate
         return self
 
-    def _configuration(
-        self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
-    ) -> dict[str, Any]:
+    def _configuration(self, nodes: int, data: dict[str, Any], width: int) -> dict[str, Any]:
         state = check_random_state(self.random_state)
         # Noise that cancels between nodes is worth having only where all of them take the same mean.
         cancels = getattr(families.kinds.get(self.noise), "cancels", False)
         noise = {"source": "seeded" if self.seeded_noise else "system", "family": {"kind": self.noise}}
-        ranges = None if self.bounds is None else _ranges(self.bounds, width)
+        ranges = {} if self.bounds is None else {"ranges": _ranges(self.bounds, width)}
         return {
             "name": type(self).__name__,
             "nodes": nodes,
             "seed": int(state.randint(2**31 - 1)),
-            "data": {
-                **data,
-                "read_off": read_off,
-                "scale": "unit-ball",
-                **({} if ranges is None else {"ranges": ranges}),
-            },
+            "data": {**data, "scale": "unit-ball", **ranges},
             "topology": {"kind": self.topology},
             "algorithm": {"kind": self.method, **({"mixes": "exact"} if cancels else {})},
             "privacy": {"epsilon": float(self.epsilon), "delta": float(self.delta), "noise": noise},
@@ -176,26 +162,20 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         """(the features, whose each row is): the column that says so is no feature."""
         if owners is not None and self.owners is not None:
             raise ValueError(
-                f"owners = {self.owners!r} names a column, and fit was given owners besides; give one."
+                f"owners = {self.owners!r} names a column, and fit was given owners too; give one."
             )
         if self.owners is None:
             return x, None if owners is None else array_of("owners", owners)
         if hasattr(x, "columns"):
             names = list(x.columns)
             if self.owners not in names:
-                raise ValueError(
-                    f"owners = {self.owners!r} is no column of x; it has {', '.join(map(str, names))}."
-                )
+                there = ", ".join(map(str, names))
+                raise ValueError(f"owners = {self.owners!r} is no column of x; it has {there}.")
             return x[[name for name in names if name != self.owners]], np.asarray(x[self.owners])
-        table = np.asarray(x)
-        if (
-            not isinstance(self.owners, int)
-            or isinstance(self.owners, bool)
-            or table.ndim != 2
-            or not 0 <= self.owners < table.shape[1]
-        ):
+        table, number = np.asarray(x), self.owners
+        if type(number) is not int or table.ndim != 2 or not 0 <= number < table.shape[1]:
             raise ValueError(f"owners = {self.owners!r} is no column of x; give its number, from 0.")
-        return np.delete(table, self.owners, axis=1), table[:, self.owners]
+        return np.delete(table, number, axis=1), table[:, number]
 
     def _features(self, x: Any) -> Any:
         """Checked as in training, without the owners' column, where x has it."""
@@ -221,9 +201,8 @@ def _ranges(bounds: tuple[Any, Any], width: int) -> dict[str, list[float]]:
     except (TypeError, ValueError):
         lowest = highest = np.zeros(1)
     if not (np.isfinite(lowest).all() and np.isfinite(highest).all() and (lowest < highest).all()):
-        raise UserError(
-            f"bounds = {short(bounds)} must be (lowest, highest), each a number or one for each of the {width} columns."
-        )
+        needed = f"must be (lowest, highest), each a number or one for each of the {width} columns"
+        raise UserError(needed, key="bounds", value=bounds)
     middle, reach = (lowest + highest) / 2, (highest - lowest) / 2 * np.sqrt(width)
     return {str(k): [float(m), float(m + r)] for k, (m, r) in enumerate(zip(middle, reach, strict=True))}
 
@@ -255,10 +234,10 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         try:
             declared = np.unique(y if self.classes is None else np.asarray([*self.classes]))
         except TypeError:
-            raise UserError(f"classes = {short(self.classes)} must list all labels, of one type.") from None
+            raise UserError("must list all labels, of one type", key="classes", value=self.classes) from None
         if len(declared) < 2:
             raise ValueError(
-                f"a classifier needs samples of at least 2 classes; there is one class: {declared.tolist()}."
+                f"a classifier needs at least 2 classes; there is one class: {declared.tolist()}."
             )
         unknown = np.setdiff1d(y, declared)
         if len(unknown):
@@ -267,10 +246,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         declaration = {"classes": len(declared), "read_off": ["classes"] if self.classes is None else []}
         return self._train(X, np.searchsorted(declared, y), owners, declaration)
 
-    def _configuration(
-        self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
-    ) -> dict[str, Any]:
-        config = super()._configuration(nodes, data, width, read_off)
+    def _configuration(self, nodes: int, data: dict[str, Any], width: int) -> dict[str, Any]:
+        config = super()._configuration(nodes, data, width)
         config["model"] = {"kind": "softmax", "bias": bool(self.fit_intercept)}
         config["rounds"] = self.rounds if self.rounds == "auto" else int(self.rounds)
         return config
@@ -309,9 +286,8 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         except (TypeError, ValueError):
             low = high = math.nan
         if self.target_range is not None and not -math.inf < low < high < math.inf:
-            raise ValueError(
-                f"target_range = {self.target_range!r} must be (lowest, highest), two numbers, the first below."
-            )
+            needed = "must be (lowest, highest), two numbers, the first below"
+            raise ValueError(f"target_range = {self.target_range!r} {needed}.")
         if not low < high:
             low, high = low - 0.5, low + 0.5  # all targets are one
         self.target_range_ = (float(low), float(high))
@@ -319,11 +295,9 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         declaration = {"task": "regression", "read_off": ["targets"] if self.target_range is None else []}
         return self._train(X, scaled, owners, declaration)
 
-    def _configuration(
-        self, nodes: int, data: dict[str, Any], width: int, read_off: list[str]
-    ) -> dict[str, Any]:
+    def _configuration(self, nodes: int, data: dict[str, Any], width: int) -> dict[str, Any]:
         """Steps of at most one: a loss that curves at most by one, whose residuals the clip cuts off, then settles."""
-        config = super()._configuration(nodes, data, width, read_off)
+        config = super()._configuration(nodes, data, width)
         rounds = ROUNDS if self.rounds == "auto" else int(self.rounds)
         if self.fit_intercept:
             config["data"]["bias"] = True

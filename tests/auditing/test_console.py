@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.certificates import audit, certificate, movement, search
 
-from gossamer.auditing.console import run_audit, show
+from gossamer.auditing.api import run_audit, show
 from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
 

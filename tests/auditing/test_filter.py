@@ -10,7 +10,7 @@ import torch
 from tests.support.observed import CASES, KM_CASES, ROUNDS, D, N, topology_for, train
 
 from gossamer.auditing.attacks import observer_of
-from gossamer.auditing.filter import Filter, LinearSystem, visible_senders
+from gossamer.auditing.recovery import Filter, LinearSystem, visible_senders
 from gossamer.auditing.trainings import StackedExchange
 from gossamer.errors import UserError
 from gossamer.runtime.group import SimulatedExchange

@@ -13,8 +13,7 @@ from tests.support.registries import rules
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.means import FilterMean, WindowMean
 from gossamer.algorithms.wrappers import ExactMean
-from gossamer.auditing.filter import LinearSystem
-from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, MessageReader, Sign, Step, km
+from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, LinearSystem, MessageReader, Sign, Step, km
 from gossamer.auditing.trainings import StackedExchange
 from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM

@@ -14,7 +14,7 @@ from gossamer.accounting.profiles import gaussian, laplace
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Laplace, TruncatedGaussian
 from gossamer.auditing import verdict as verdicts
-from gossamer.auditing.release import Releases, draw
+from gossamer.auditing.attacks import Releases, draw
 from gossamer.kernels.noise import Stream
 from reproductions.noises import exact_epsilon
 

@@ -17,8 +17,7 @@ from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, Observer
 from gossamer.auditing.api import AuditRequest
 from gossamer.auditing.attacks import attack_of
 from gossamer.auditing.bounds import Coins
-from gossamer.auditing.retraining import SCORES, Retraining, ScoreFile, train_elsewhere
-from gossamer.auditing.trainings import batch_stream
+from gossamer.auditing.trainings import SCORES, Retraining, ScoreFile, batch_stream, train_elsewhere
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.errors import UserError
@@ -144,9 +143,7 @@ class InlineEngine(Engine):
 def train(executor: Any, folder: Path) -> list[tuple[int, int]]:
     progress: list[tuple[int, int]] = []
     saved = ScoreFile(folder, config())
-    train_elsewhere(
-        InlineEngine(executor), folder, config(), saved, [6, 4], ATTACK, lambda *n: progress.append(n)
-    )
+    train_elsewhere(InlineEngine(executor), config(), saved, [6, 4], ATTACK, lambda *n: progress.append(n))
     return progress
 
 

@@ -38,8 +38,21 @@ FEW = {"nodes": 3, "data.train_rows": 60, "rounds": 20, "privacy.noise.source": 
 TRIES = 100
 
 
+class FreshProbe(SumProbe):
+    """Every measurement has a vector and a module of its own."""
+
+    def __init__(self, found: Parts, make_vector: Any):
+        super().__init__(found)
+        self._new_vector = make_vector  # type: ignore[method-assign]
+
+    def _sums(self, scene: Any, lots: Any) -> Any:
+        self._vector = None
+        return super()._sums(scene, lots)
+
+
 def search(found: Parts, *, seed: int | None = None, make_vector: Any = None, **how: Any) -> Searched:
-    return search_with(SumProbe(found, make_vector), found.plan.config.seed if seed is None else seed, **how)
+    probe = SumProbe(found) if make_vector is None else FreshProbe(found, make_vector)
+    return search_with(probe, found.plan.config.seed if seed is None else seed, **how)
 
 
 def parts(module: nn.Module | None = None, **changes: Any) -> Parts:

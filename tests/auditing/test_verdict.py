@@ -14,7 +14,7 @@ from tests.support.configurations import configured
 
 from gossamer.accounting.profiles import TradeOff, gdp_delta, gdp_epsilon
 from gossamer.auditing.bounds import Coins
-from gossamer.auditing.retraining import ScoreFile
+from gossamer.auditing.trainings import ScoreFile
 from gossamer.auditing.verdict import (
     GUESSES,
     RATES,

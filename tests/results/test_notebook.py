@@ -15,7 +15,7 @@ from gossamer.results.notebook import (
     plan_text,
     quality,
 )
-from gossamer.results.tables import Table
+from gossamer.results.terminal import Table
 from gossamer.training.api import plan
 
 RESULT = {

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from gossamer.errors import UserError
-from gossamer.results.trained.weights import DESCRIPTION, MODELS, digests_of_models, model_digests
+from gossamer.results.trained import DESCRIPTION, MODELS, digests_of_models, model_digests
 
 POINTS = torch.arange(6, dtype=torch.float32).reshape(3, 2)
 

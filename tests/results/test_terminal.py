@@ -28,13 +28,13 @@ def test_on_a_terminal_no_word_is_broken_and_elsewhere_no_line(
         "the paper's formula is a central-limit approximation: /a/path/that/is/longer/than/twenty and more "
     )
     text = (words * 3).strip()
-    terminal().print(text, soft_wrap=True)
+    terminal().say(text)
     assert capsys.readouterr().out == text + "\n"
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(width))
-    terminal().print(text, soft_wrap=True)
+    terminal().say(text)
     lines = capsys.readouterr().out.splitlines()
     assert " ".join(lines).split() == text.split()
     assert all(len(line) <= width or " " not in line.strip() for line in lines)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gossamer.results.trained.description import read
+from gossamer.results.trained import read_description
 
 NAMES, CLASSES = ["age", "dose", "pressure"], ["healthy", "ill"]
 RANGES = {"age": [0.0, 100.0], "dose": [0.0, 8.0], "pressure": [60.0, 200.0]}
@@ -101,7 +101,7 @@ def test_from_four_tables_to_predictions_and_a_card(command: Any, sites: Path) -
         "model/model_card.json",
         "model: node 2 of 4",
     ]
-    description = read(sites / "model" / "model.json")
+    description = read_description(sites / "model" / "model.json")
     network = description.network()
     network.load_state_dict(load_file(sites / "model" / "model.safetensors"), strict=False)
     columns = json.loads((sites / "model" / "model_card.json").read_text())["inputs"]["columns"]

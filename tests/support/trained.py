@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.own_records import on_table, write_table
 
 import gossamer
-from gossamer.results.trained.description import Description, Parameter
+from gossamer.results.trained import Description, Parameter
 from gossamer.training.run import Outcome
 
 

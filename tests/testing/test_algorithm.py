@@ -213,7 +213,7 @@ BROKEN: list[tuple[type[Any], str]] = [
     (DrawsByItself, "gives other numbers the second time; take randomness from a generator"),
     (
         KeepsInTheObject,
-        "goes on differently from a checkpoint; all that later rounds need must be in the state",
+        "continues differently from a checkpoint; all that later rounds need must be in the state",
     ),
     (MeansOverHostedNodes, r"blocks of \[3, 4\]; nothing may be computed over the first axis"),
     (MixesByTheNumberOfNodes, r"fails where .* blocks of \[3, 4\].* every block must mix the same tensors"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gossamer.runtime.group import SimulatedExchange
-from gossamer.testing.blocks import in_blocks
+from gossamer.testing.quadratics import in_blocks
 from gossamer.topology.kinds import build
 
 GRAPH = build("ring", nodes=5, weights="doubly", seed=0)

@@ -65,7 +65,7 @@ class DrawsItsBound(Own):
 BROKEN = [
     (Own(weigh=torch.ones_like), r"a record's vector of length .* times the bound"),
     (Own(weigh=lambda norms: 2 / (norms + 1)), "times the bound after its weight"),
-    (Own(weigh=lambda norms: 1 / norms), "weight, finite and not negative: also 0"),
+    (Own(weigh=lambda norms: 1 / norms), "finite weight of at least 0: also 0"),
     (Own(reference=0.0), "must be a positive number for each of the 3 nodes"),
     (SaysNo(), "says that it enforces its bound, and its draw 0 says that it does not"),
     (LetsGoLater(), "in draw 5 a record's vector"),

@@ -76,7 +76,7 @@ class ThinLaplace(Laplace):
         (Boasting(), "plans 2 sensitivities of noise and puts 1 on file"),
         (Broken(how="thin"), "states noise of 1, and 0.8"),
         (Broken(how="none"), "states noise of 1, and 0 is left"),
-        (Broken(how="one draw"), "uses noise of one draw in the next again"),
+        (Broken(how="one draw"), "uses noise of one draw again in the next"),
         (Broken(how="own"), "draws from elsewhere than the stream"),
         (Broken(how="alike"), "is left of it to who sees the other nodes' sums"),
         (Broken(how="stops"), "adds nothing once one node's budget is spent"),

@@ -17,7 +17,7 @@ from tests.support.trained import trained
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.results.trained.description import read
+from gossamer.results.trained import read_description
 from gossamer.training.predict import NOT_KNOWN_PUBLIC, export, node_of, predict_file, sentences
 
 
@@ -220,7 +220,7 @@ def test_what_is_exported_works_without_the_run(tmp_path: Path) -> None:
     outcome = trained(tmp_path)
     found = export(outcome.directory, tmp_path / "e", node=1)
     assert {path.name for path in (tmp_path / "e").iterdir()} == set(found["files"])
-    network = read(tmp_path / "e" / "model.json").network()
+    network = read_description(tmp_path / "e" / "model.json").network()
     network.load_state_dict(load_file(tmp_path / "e" / "model.safetensors"))
     rows = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
     assert torch.equal(network(torch.from_numpy(rows)), outcome.models.outputs(rows, 1))

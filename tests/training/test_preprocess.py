@@ -378,7 +378,7 @@ def test_a_certificate_that_says_something_else_is_refused(tmp_path: Path, chang
 
 
 def test_an_exported_model_standardises_by_itself(tmp_path: Path) -> None:
-    from gossamer.results.trained.export import Prepared
+    from gossamer.results.export import Prepared
     from gossamer.training.predict import export
 
     changes = {"data__standardise": {"kind": "quantiles"}, "data__pca": None, "data__pca_from": "train"}

@@ -1,43 +1,43 @@
-"""`gossamer.audit`: what is attacked and how, the verdict, and the folder with its certificate and page."""
+"""`gossamer audit`: what is attacked and how, the verdict, the folder with its certificate and page, the terminal."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
 from gossamer.accounting.observers import EVERYONE, RECORD, Observer
 from gossamer.auditing import sensitivity
-from gossamer.auditing.attacks import attack_of, observer_of
+from gossamer.auditing.attacks import Releases, attack_of, observer_of
 from gossamer.auditing.bounds import score_curves
 from gossamer.auditing.canaries import CANARIES
-from gossamer.auditing.release import Releases
-from gossamer.auditing.retraining import SCORES, Retraining, ScoreFile, train_elsewhere
 from gossamer.auditing.shared_noise import proven_against
 from gossamer.auditing.sum_probe import SumProbe, bounds_records
-from gossamer.auditing.trainings import build
+from gossamer.auditing.trainings import SCORES, Retraining, ScoreFile, build, train_elsewhere
 from gossamer.auditing.verdict import Attack, batch_sizes, promised, try_until_decided
-from gossamer.config.layers import stored
+from gossamer.config.layers import parse_overrides, stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.stack import fixed_digest
 from gossamer.models.networks import load_module
 from gossamer.options.sentences import as_path, whole_number
-from gossamer.results.certificate import SEEDED, epsilon_text, relation
+from gossamer.results.certificate import SEEDED, epsilon_text, relation, three_lines
+from gossamer.results.console import coloured
 from gossamer.results.notebook import Epsilons, fragment, three_epsilons
 from gossamer.results.pages import audit_page, certificate_page, roc_plot
 from gossamer.results.rundir import RunDirectory, free_path, make_empty, read_object, read_text
 from gossamer.results.signatures import SITE
-from gossamer.results.tables import Table
+from gossamer.results.terminal import Table, Terminal, terminal
 from gossamer.results.verify import verify_files
-from gossamer.results.words import verdict
+from gossamer.results.words import STOPS, allowed, trials, verdict
 from gossamer.studies.jobs import Engine
 from gossamer.training.api import configure
 from gossamer.training.assemble import assemble
@@ -47,6 +47,7 @@ from gossamer.training.plan import Plan
 SENSITIVITY = "sensitivity"  # no coins and no training: a search for a record that its clip does not bound
 KINDS = ("dirac", "lengths", "release", *CANARIES, SENSITIVITY)
 _MOST_RECORDS = 10_000  # of a canary that is a person
+_BOUND_COLUMNS = ("ε ≥", "confidence", "rests on")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,18 +72,14 @@ class AuditRequest:
         if self.runs is not None:
             whole_number("--runs", self.runs)
         if not (isinstance(self.confidence, int | float) and 0.5 <= self.confidence < 1):
-            raise UserError(
-                f"--confidence {self.confidence} must be at least 0.5 and below 1, such as 0.999."
-            )
+            raise UserError(f"--confidence {self.confidence} must be from 0.5 to below 1, such as 0.999.")
         if self.canary is not None and self.canary not in KINDS:
             raise UserError(f"--canary {self.canary} is not known; it can be {', '.join(KINDS)}.")
         engine = Engine(self.engine)
         engine.refuse(self.config)
         if not engine.here and (self.canary not in CANARIES or self.module is not None):
-            raise UserError(
-                f"--engine {self.engine} is for audits by training again, --canary {', '.join(CANARIES)}, and sends no "
-                "--module, which is code; leave it out."
-            )
+            what = f"--engine {self.engine} is for audits by training again, --canary {', '.join(CANARIES)}"
+            raise UserError(f"{what}, and sends no --module, which is code; leave it out.")
 
     @cached_property
     def plan(self) -> Plan:
@@ -178,18 +175,11 @@ class AuditRequest:
             budget = charge(o, left, self.data_dir) if left > 0 else None
             engine = Engine(self.engine)
             if not engine.here:
-                train_elsewhere(
-                    engine,
-                    folder,
-                    self.config,
-                    saved,
-                    batch_sizes(runs, attack.at_once),
-                    (self.observer, self.canary, self.canary_records, self.force),
-                    self.on_batch,
-                )
-        coins, found = try_until_decided(
-            attack, figures["delta"], self.confidence, limits, runs, self.on_batch, saved
-        )
+                sizes = batch_sizes(runs, attack.at_once)
+                about = self.observer, self.canary, self.canary_records, self.force
+                train_elsewhere(engine, self.config, saved, sizes, about, self.on_batch)
+        delta, on_batch = figures["delta"], self.on_batch
+        coins, found = try_until_decided(attack, delta, self.confidence, limits, runs, on_batch, saved)
         decided = asdict(found)
         return {
             **figures,
@@ -235,9 +225,8 @@ def add_to_run(run: Path, result: dict[str, Any]) -> None:
         certificate["violated"] = [*others, *result["violated"]]
         certificate["violation"] = bool(certificate["violated"])
         certificate["audit"]["sensitivity"] = result["audit"]["sensitivity"]
-    directory = RunDirectory(run)
-    directory.write_json("certificate.json", certificate)
-    directory.write_text("certificate.html", certificate_page(certificate))
+    RunDirectory(run).write_json("certificate.json", certificate)
+    RunDirectory(run).write_text("certificate.html", certificate_page(certificate))
 
 
 @dataclass(frozen=True, repr=False)
@@ -274,17 +263,18 @@ class Audit(Epsilons):
         return f"Audit: {verdict(self.result)} {figures}; in {self.directory}"
 
     def _repr_html_(self) -> str:
-        c, bounds = self.result, self.result["audit"]["bounds"]
+        c, rows = self.result, _bound_rows(self.result)
         epsilons = [epsilon_text(c[f"epsilon_{key}"]) for key in ("proven", "claimed", "audited")]
         parts: list[Any] = [Table(("proven ε", "claimed ε", "audited ε ≥"), [epsilons])]
-        if bounds:
-            rows = [
-                (b["name"], epsilon_text(b["epsilon"]), f"{b['confidence']:.4g}", b["rests_on"])
-                for b in bounds
-            ]
-            parts += [Table(("what the attack shows", "ε ≥", "confidence", "rests on"), rows), roc_plot(c)]
+        if rows:
+            parts += [Table(("what the attack shows", *_BOUND_COLUMNS), rows), roc_plot(c)]
         notes = [f"ε at {relation(c)}", *c["audit"]["notes"], f"the page: {self.directory / 'report.html'}"]
         return fragment(verdict(c), *parts, notes=[c["stamp"].upper(), *notes] if c["stamp"] else notes)
+
+
+def _bound_rows(result: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    bounds = result["audit"]["bounds"]
+    return [(b["name"], epsilon_text(b["epsilon"]), f"{b['confidence']:.4g}", b["rests_on"]) for b in bounds]
 
 
 def audit(
@@ -355,3 +345,70 @@ def _as_it_was(run: Path, changes: Mapping[str, Any] | None) -> RunConfig:
     verify_files(run)  # damage shows before the attack, which takes long
     read_text(run / "config.toml")
     return stored(run / "config.toml")
+
+
+# --- on the terminal --------------------------------------------------------------------------------------------
+
+
+def run_audit(name: str, *, sets: Sequence[str] = (), quiet: bool = False, **options: Any) -> dict[str, Any]:
+    """Audit a recipe, a TOML file or a finished run, and print the result; `options` are those of `gossamer.audit`."""
+    console = terminal(to_stderr=quiet)
+
+    def show_start(config: RunConfig) -> None:
+        console.say(
+            f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {options['observer']}"
+        )
+
+    columns = (TextColumn("attack"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
+        task = bars.add_task("attack", total=options["runs"])
+        options["on_batch"] = lambda done, of: bars.update(task, completed=done, total=of)
+        result = audit(name, parse_overrides(sets), on_start=show_start, **options).result
+    show(result, console)
+    if Path(name).is_dir():
+        console.say(f"the certificate of {name} has the audited figure now")
+    return result
+
+
+def show(result: dict[str, Any], console: Terminal) -> None:
+    """Print an audit."""
+    found = result["audit"]
+    if result["stamp"]:
+        console.say("SEEDED NOISE: NO PRIVACY. The figures are those of the same run with secret noise.")
+    if found["bounds"]:
+        _show_bounds(result, console)
+    if found.get("sensitivity"):
+        _show_search(found["sensitivity"], console)
+    console.say(*(f"note: {note}" for note in found["notes"]), *map(coloured, three_lines(result)))
+    unproven = [f"not proven: {result['not_proven_because']}"] if result["not_proven_because"] else []
+    console.say(*unproven, verdict(result), f"in {result['audit_dir']}: certificate.json, report.html")
+
+
+def _show_search(searched: dict[str, Any], console: Terminal) -> None:
+    """The worst movements in bounds, and a line for each record that broke its bound."""
+    cut = "" if searched["in_time"] else ", cut short"
+    console.say(f"{searched['tried']:,} records tried in {searched['seconds']:.1f} s{cut}")
+    rows = [
+        (
+            one["place"],
+            "not finite" if one["moved"] is None else f"{one['moved']:.6g}",
+            f"{allowed(one)}{' BROKEN' * one['broken']}",
+        )
+        for one in searched["movements"]
+    ]
+    broken = [f"{m['place']}: {m['record']} ({m['lot']})" for m in searched["movements"] if m["broken"]]
+    stopped = [f"note: {STOPS} {searched['stopped']}"] if searched["stopped"] else []
+    Table(("one record moved", "bounds", "allowed"), rows, [*broken, *stopped]).show(console)
+
+
+def _show_bounds(result: dict[str, Any], console: Terminal) -> None:
+    found = result["audit"]
+    console.say(f"observer: {result['observer']}", f"canaries: {found['canaries']}")
+    console.say(f"{found['coins']:,} coins: {trials(found)}")
+    if found["curve_tests"]:
+        console.say("against the whole proven curve, δ at every ε:")
+    for test in found["curve_tests"]:
+        where = "outside" if test["violated"] else "inside"
+        terms = f"{test['name']}, {test['confidence']:.4g}; rests on {test['rests_on']}"
+        console.say(f"  {where}: {test['says']} ({terms})")
+    Table((f"at one point, δ = {result['delta']:g}", *_BOUND_COLUMNS), _bound_rows(result)).show(console)

@@ -132,10 +132,6 @@ class Event:
     above: bool
     for_heads: bool
 
-    @property
-    def words(self) -> str:
-        return f"score {'≥' if self.above else '≤'} threshold speaks for {'in' if self.for_heads else 'out'}"
-
     def counts(self, coins: Coins) -> tuple[int, int, int, int]:
         """(times it happened on its own side, size of that side, on the other side, size of the other)."""
         happened = coins.scores >= self.threshold if self.above else coins.scores <= self.threshold
@@ -144,8 +140,13 @@ class Event:
         hits, of, misses, out_of = (int(where.sum()) for where in cases)
         return hits, of, misses, out_of
 
+    def shown(self, coins: Coins) -> dict[str, Any]:
+        """Return the event and its counts, for a result."""
+        counts = dict(zip(("hits", "of", "false_alarms", "out_of"), self.counts(coins), strict=True))
+        words = f"score {'≥' if self.above else '≤'} threshold speaks for {'in' if self.for_heads else 'out'}"
+        return {"coins": len(coins), **counts, "threshold": self.threshold, "event": words}
 
-COUNTS = ("hits", "of", "false_alarms", "out_of")
+
 Worth = Callable[[Any, Any, Any, Any], Any]  # of (hits, of, false alarms, out of), whole arrays of them
 
 
@@ -161,11 +162,10 @@ def choose_event(coins: Coins, worth: Worth, share: float = CHOOSING) -> Event:
     scale = (1 - share) / share
     best, event = -math.inf, Event(math.inf, above=True, for_heads=True)
     for above, for_heads in itertools.product((True, False), repeat=2):
-        own, other = sides if for_heads else reversed(sides)
-        hits, alarms = (
-            len(side) - np.searchsorted(side, grid, "left") if above else np.searchsorted(side, grid, "right")
-            for side in (own, other)
-        )
+        own, other = sides if for_heads else sides[::-1]
+        hits, alarms = (np.searchsorted(side, grid, "left" if above else "right") for side in (own, other))
+        if above:
+            hits, alarms = len(own) - hits, len(other) - alarms
         alarms = np.minimum(alarms + 1, len(other))
         values = worth(scale * hits, scale * len(own), scale * alarms, scale * len(other))
         at = int(np.argmax(values))
@@ -181,11 +181,8 @@ def threshold(coins: Coins, delta: float, confidence: float) -> Bound:
         return Bound("threshold", 0.0, confidence, INDEPENDENT, {"coins": len(coins)})
     alpha = 1 - confidence
     event = choose_event(choosing, partial(ratio_epsilon, delta=delta, alpha=alpha))
-    counts = event.counts(judging)
-    shown: dict[str, Any] = {"coins": len(judging), **dict(zip(COUNTS, counts, strict=True))}
-    shown |= {"threshold": event.threshold, "event": event.words}
-    epsilon = max(0.0, float(ratio_epsilon(*counts, delta, alpha)))
-    return Bound("threshold", epsilon, confidence, INDEPENDENT, shown)
+    epsilon = max(0.0, float(ratio_epsilon(*event.counts(judging), delta, alpha)))
+    return Bound("threshold", epsilon, confidence, INDEPENDENT, event.shown(judging))
 
 
 # --- one run ------------------------------------------------------------------------------------------------
@@ -208,6 +205,9 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
     return min(1.0, beta + 2 * canaries * delta * float(np.max(between / grid)))
 
 
+Counts = tuple[int, int, int]  # canaries, guesses, correct
+
+
 @dataclass(frozen=True)
 class Guesses:
     """In for this share of the scores from above, out for that share from below, silent in between.
@@ -219,8 +219,7 @@ class Guesses:
     up: float
     down: float
 
-    def counts(self, coins: Coins) -> tuple[int, int, int]:
-        """(canaries, guesses, correct)."""
+    def counts(self, coins: Coins) -> Counts:
         m = len(coins)
         says_in = min(round(self.up * m), m)
         says_out = min(round(self.down * m), m - says_in)
@@ -229,9 +228,7 @@ class Guesses:
         return m, says_in + says_out, int(correct)
 
 
-def promising_guesses(
-    coins: Coins, shares: Sequence[float]
-) -> Iterator[tuple[Guesses, tuple[int, int, int]]]:
+def promising_guesses(coins: Coins, shares: Sequence[float]) -> Iterator[tuple[Guesses, Counts]]:
     """Those of all pairs of shares whose guesses are mostly correct on these coins, and their counts."""
     for up, down in itertools.product(shares, repeat=2):
         guesses = Guesses(up, down)
@@ -240,14 +237,14 @@ def promising_guesses(
             yield guesses, counts
 
 
-def _largest_rejected(p_value: Callable[[float], float], alpha: float, top: float, steps: int = 30) -> float:
+def _largest_rejected(p_value: Callable[[float], float], alpha: float, steps: int = 30) -> float:
     """The largest ε (or μ) that the data reject; p grows with it."""
     if p_value(0.0) > alpha:
         return 0.0
     low, high = 0.0, 1.0
     while p_value(high) <= alpha:
         low, high = high, 2 * high
-        if high > top:
+        if high > LARGEST_EPSILON:
             return low
     for _ in range(steps):
         middle = (low + high) / 2
@@ -255,9 +252,7 @@ def _largest_rejected(p_value: Callable[[float], float], alpha: float, top: floa
     return low
 
 
-def _epsilon_of_counts(
-    counts: Sequence[tuple[int, int, int]], delta: float, alpha: float, steps: int = 30
-) -> float:
+def _epsilon_of_counts(counts: Sequence[Counts], delta: float, alpha: float, steps: int = 30) -> float:
     alike = Counter(counts)
 
     def together(epsilon: float) -> float:
@@ -268,7 +263,7 @@ def _epsilon_of_counts(
         logs = sum(times * math.log(each[count]) for count, times in alike.items())
         return float(stats.chi2.sf(-2 * logs, 2 * len(counts)))
 
-    return _largest_rejected(together, alpha, LARGEST_EPSILON, steps)
+    return _largest_rejected(together, alpha, steps)
 
 
 def choose_guesses(coins: Coins, delta: float, alpha: float, runs: int) -> tuple[Guesses, int]:
@@ -380,7 +375,7 @@ def one_run_fdp(coins: Coins, delta: float, confidence: float) -> Bound:
     def rejected(mu: float) -> float:
         return not rejects(lambda y: float(ndtr(ndtri(min(y, 1.0)) - mu)), m, r, v, alpha)
 
-    mu = _largest_rejected(rejected, alpha, LARGEST_EPSILON) if r else 0.0
+    mu = _largest_rejected(rejected, alpha) if r else 0.0
     shown = {"mu": mu, "canaries": m, "guesses": r, "correct": v}
     return Bound("one run, f-DP", gdp_epsilon(mu, delta), confidence, GAUSSIAN_FAMILY, shown)
 

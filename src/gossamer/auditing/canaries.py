@@ -44,10 +44,9 @@ def refuse_unequal_sizes(config: RunConfig) -> bool:
     """Is a record replaced? Drawing a fixed number of records is not defined for a data set of one record less."""
     replace_one = config.privacy.adjacency == "replace-one"
     if config.privacy.sampling.needs_true_sizes and not replace_one:
-        raise UserError(
-            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay, so an "
-            "audit can only replace one: use --set privacy.adjacency=replace-one."
-        )
+        what = f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay"
+        remedy = "use --set privacy.adjacency=replace-one"
+        raise UserError(f"{what}, so an audit can only replace one: {remedy}.")
     return replace_one
 
 
@@ -68,55 +67,51 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     per_holder = places or max(least, min(most, *counts))
     if config.baseline == "central":
         raise UserError(
-            "baseline = 'central' pools records, and Dirac canaries share no axes; use --canary blank."
+            "baseline = 'central' pools records, Dirac canaries share no axes; use --canary blank."
         )
     if config.privacy.unit == "node":
         raise UserError(
-            "privacy.unit = 'node' has one unit at a node, Dirac canaries many; use --canary release."
+            "privacy.unit = 'node': one unit at a node, Dirac canaries many; use --canary release."
         )
     if plan.sampling.needs_true_sizes:
         per_holder = min(counts)
         most = math.isqrt(_MOST_NUMBERS // config.nodes) if dense else per_holder
         if places:
-            raise UserError(
-                f"{sampling} cannot draw from empty nodes, as --canary lengths has; use --canary dirac."
-            )
+            what = f"{sampling} cannot draw from empty nodes, as --canary lengths has"
+            raise UserError(f"{what}; use --canary dirac.")
         if per_holder < max(counts):
-            raise UserError(
-                f"{sampling} is audited by --canary dirac on nodes with the same number of records; here it is "
-                f"{per_holder} to {max(counts)}, so set data.train_rows."
-            )
+            what = f"{sampling} is audited by --canary dirac on nodes with the same number of records"
+            raise UserError(f"{what}; here it is {per_holder} to {max(counts)}, so set data.train_rows.")
         if per_holder > most:
-            raise UserError(
-                f"{sampling} is audited with a row for every record, and {per_holder:,} a node are too many; use at "
-                f"most {most:,}, or --canary release."
+            what = (
+                f"{sampling} is audited with a row for every record, and {per_holder:,} a node are too many"
             )
+            raise UserError(f"{what}; use at most {most:,}, or --canary release.")
     bound = farthest = 1.0
     if plan.on == "iterate":  # ‖T(x) − x‖ = γ · `assumed`, the paper's B; a reflection moves x twice as far
         assumed, km = config.privacy.clip.unit, method_of(config).bare()
         farthest = max(node.factor for node in plan.nodes) * assumed * plan.draws
         bound = float(assumed * km.gamma / abs(AnswerReader(km).gain))
-    data: dict[str, Any] = {
+    size = _OUT_OF_REACH * max(1.0, config.privacy.clip.schedule(plan.draws)(0), farthest)
+    data = {
         "kind": "dirac",
         "records": counts,
         "holders": config.nodes,
         "per_holder": per_holder,
+        "size": size,
     }
-    data["size"] = _OUT_OF_REACH * max(1.0, config.privacy.clip.schedule(plan.draws)(0), farthest)
     if config.privacy.unit != "record":
         data["persons"] = config.nodes * per_holder
     # The coefficients of the recipe's own data mean nothing here.
-    changes: dict[str, Any] = {
-        "evaluation": config.evaluation.model_copy(update={"metric": "hold-out"}),
-        "lora": None,
-    }
+    evaluation = config.evaluation.model_copy(update={"metric": "hold-out"})
+    changes: dict[str, Any] = {"evaluation": evaluation, "lora": None}
     if dense:
+        data["dense"] = True
         loss = {"kind": "huber", "delta": bound} if plan.on == "iterate" else {"kind": "least-squares"}
         changes |= {"loss": losses.parse(loss), "model": models.parse({"kind": "linear"})}
     else:
         changes["model"] = models.parse({"kind": "lookup", "rows": per_holder})
-    changes["data"] = datasets.parse({**data, "dense": True} if dense else data)
-    return config.model_copy(update=changes)
+    return config.model_copy(update={**changes, "data": datasets.parse(data)})
 
 
 def gradient_size(config: RunConfig) -> float:
@@ -131,7 +126,7 @@ def gradient_size(config: RunConfig) -> float:
 class CanaryUnit:
     """A canary of `records` equal records, and whether the run clips them together as a person's."""
 
-    records: int = 1
+    records: int
     together: bool = False
     mean: bool = False
 
@@ -141,10 +136,8 @@ class CanaryUnit:
         if not isinstance(unit, PersonUnit):
             return cls(records)
         if records > unit.max_records:
-            raise UserError(
-                f"--canary-records {records} is more than privacy.unit.max_records = {unit.max_records}, the most that "
-                "a run uses of a person; use at most that many."
-            )
+            limit = f"privacy.unit.max_records = {unit.max_records}, the most that a run uses of a person"
+            raise UserError(f"--canary-records {records} is more than {limit}; use at most that many.")
         return cls(records, together=True, mean=unit.combine == "mean")
 
     def norm(self, size: float) -> float:
@@ -162,33 +155,22 @@ class CanaryUnit:
 
 
 def dirac_records(
-    coins: Bools,
-    size: float,
-    *,
-    replace_one: bool,
-    dense: bool = False,
-    holders: Bools | None = None,
-    unit: CanaryUnit | None = None,
+    coins: Bools, size: float, unit: CanaryUnit, *, replace_one: bool, dense: bool, holders: Bools | None
 ) -> Records:
     """Row i holds the places with heads; with `replace_one` all places, those with tails with the opposite target.
 
     Rows outside of `holders` hold no record. All records of one canary are at one place.
     """
-    unit = unit or CanaryUnit()
     present = np.ones_like(coins) if replace_one else coins
     if holders is not None:
         present = present & holders[:, None]
     x = torch.from_numpy(np.nonzero(present)[1]).repeat_interleave(unit.records)
     y = torch.from_numpy(np.where(coins, -size, size).astype(np.float32)[present])
     counts = present.sum(1).tolist()
+    sizes, targets = [count * unit.records for count in counts], y.repeat_interleave(unit.records)
     persons = [np.full(count, unit.records) for count in counts] if unit.together else None
-    return Records(
-        at_places(x, coins.shape[1], dense=dense),
-        y.repeat_interleave(unit.records),
-        [count * unit.records for count in counts],
-        persons=persons,
-        mean=unit.mean,
-    )
+    places = at_places(x, coins.shape[1], dense=dense)
+    return Records(places, targets, sizes, persons=persons, mean=unit.mean)
 
 
 def at_places(x: Tensor, places: int, *, dense: bool) -> Tensor:
@@ -216,9 +198,8 @@ def _mislabelled(data: Dataset) -> Canary:
 
 
 def _constant(value: float, description: str) -> Callable[[Dataset], Canary]:
-    return lambda data: Canary(
-        torch.full(data.x_train.shape[1:], value), torch.tensor(0), f"{description} labelled 0"
-    )
+    words = f"{description} labelled 0"
+    return lambda data: Canary(torch.full(data.x_train.shape[1:], value), torch.tensor(0), words)
 
 
 CANARIES: dict[str, Callable[[Dataset], Canary]] = {
@@ -257,6 +238,5 @@ def with_and_without(
         swapped = np.append(own[: len(own) - replace_one], records)
         persons = [own for own in base.persons for _ in range(runs)]
         persons[victim * runs : (victim + 1) * runs] = [swapped if one else own for one in present]
-    return Records(
-        x, y, row_sizes.ravel().tolist(), row_starts.ravel().tolist(), persons=persons, mean=base.mean
-    )
+    sizes, starts = row_sizes.ravel().tolist(), row_starts.ravel().tolist()
+    return Records(x, y, sizes, starts, persons=persons, mean=base.mean)

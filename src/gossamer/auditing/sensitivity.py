@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from gossamer.results.rundir import finite
+
 # Records tried, and seconds at most: fewer records are tried with large models.
 QUICK, THOROUGH = (300, 40.0), (2500, 120.0)
 _CLIMBS = 3  # how many of the worst records are improved
@@ -95,18 +97,10 @@ class Searched:
 
     def figures(self) -> dict[str, Any]:
         """For `--json`, certificate and page."""
+        facts = {key: value for key, value in vars(self).items() if key != "worst"}
         worst = sorted(self.worst.values(), key=lambda one: one.rank, reverse=True)
-        # JSON has no ∞: None is a movement to or from a value that is not finite.
-        movements = [
-            {**asdict(one), "moved": one.moved if math.isfinite(one.moved) else None, "broken": one.broken}
-            for one in worst
-        ]
-        facts = {
-            "tried": self.tried,
-            "seconds": self.seconds,
-            "in_time": self.in_time,
-            "stopped": self.stopped,
-        }
+        # `finite`: JSON has no ∞; None is a movement to or from a value that is not finite.
+        movements = [finite({**asdict(one), "broken": one.broken}) for one in worst]
         return {"broken": self.broken, **facts, "movements": movements}
 
     def measure(self, probe: Probe, scene: Scene, record: OddRecord) -> float:
@@ -211,10 +205,10 @@ def odd_records(known_x: Tensor, known_y: Tensor, classes: int | None, seed: int
     features = list(_features(known_x, chance))
     order = torch.randperm(len(features), generator=chance).tolist()
     targets = _targets(known_y, classes)
-    records = [
-        OddRecord(features[i][0], y, f"{features[i][1]}{target}")
-        for i, (y, target) in zip(order, itertools.cycle(targets), strict=False)
-    ]
+    records = []
+    for i, (y, target) in zip(order, itertools.cycle(targets), strict=False):
+        x, kind = features[i]
+        records.append(OddRecord(x, y, f"{kind}{target}"))
     if classes is None:  # an ordinary record with an odd target
         records += [OddRecord(known_x[0], y, f"an ordinary record{target}") for y, target in targets]
     return records

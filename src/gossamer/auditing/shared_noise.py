@@ -93,18 +93,17 @@ class Secrets:
         sampling, algorithm = config.privacy.sampling, config.algorithm.kind
         if sampling.needs_true_sizes or (view.sees_all and not reads_exactly(parts.plan.algorithm)):
             raise UserError(
-                "noise that nodes share is audited where the messages reveal the noised sums exactly and one node "
-                f"alone holds records; privacy.sampling.kind = {sampling.kind!r} or algorithm.kind = {algorithm!r} as "
-                "configured does not allow that; use --canary release."
+                f"privacy.sampling.kind = {sampling.kind!r} or algorithm.kind = {algorithm!r} does not let messages "
+                "reveal the noised sums exactly, with records at one node alone, as an audit of noise that nodes share "
+                "needs it; use --canary release."
             )
         if not self.members:
             return parts
         pairs = sum(1 for _ in secrets.secrets.pairs())
         if pairs > MOST_PAIRS:
-            raise UserError(
-                f"the colluding nodes' noise is drawn pair by pair, for up to {MOST_PAIRS:,} pairs, and nodes = "
-                f"{config.nodes} share {pairs:,} secrets; use --observer all+0 or --canary release."
-            )
+            what = f"nodes = {config.nodes} share {pairs:,} secrets, and colluding nodes' noise is drawn pair by pair"
+            remedy = "use --observer all+0 or --canary release"
+            raise UserError(f"{what}, for up to {MOST_PAIRS:,} pairs; {remedy}.")
         return replace(parts, noise=replace(parts.noise, by_pairs=True))
 
     def known_noise(self, stacked: Parts, attacker: Attacker, stream: Stream) -> Callable[[int], Tensor]:

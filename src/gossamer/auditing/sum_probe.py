@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -218,21 +218,18 @@ def bounds_records(parts: Parts) -> bool:
 class SumProbe:
     """Measures what one record does to the sums of a run.
 
-    With one vector from beginning to end, as a run has one: if it remembers a record, a later sum shows it. Tests pass
-    `make_vector`, a broken one; then every measurement has a vector and a module of its own.
+    With one vector from beginning to end, as a run has one: if it remembers a record, a later sum shows it.
     """
 
     improvable = True
 
-    def __init__(self, parts: Parts, make_vector: Callable[[nn.Module], Vector] | None = None) -> None:
+    def __init__(self, parts: Parts) -> None:
         o = parts.plan
         if not bounds_records(parts):
-            raise UserError(
-                f"privacy.clip.kind = {o.config.privacy.clip.kind!r} bounds no record here, so there is no bound to "
-                'break; a search for one needs a clip that is enforced, for example mode = "sound".'
-            )
-        self._parts, self._module, self._fresh = parts, o.module, make_vector is not None
-        self._make = make_vector or (lambda module: o.method.vector(o.algorithm, module, o.classes))
+            what = f"privacy.clip.kind = {o.config.privacy.clip.kind!r} bounds no record here"
+            remedy = 'a search for a broken bound needs a clip that is enforced, for example mode = "sound"'
+            raise UserError(f"{what}; {remedy}.")
+        self._parts, self._module = parts, o.module
         self._vector: Any = None
         # By scene: sums without the record, later sums, and the rounding of both.
         self._baselines: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
@@ -251,8 +248,7 @@ class SumProbe:
             now, later = self._sums(scene, scene.with_record(record))
         except Exception as error:
             raise RecordError(_first_line(error)) from error
-        moved = scene.in_bounds(now, now_without)
-        after = scene.in_bounds(later, later_without)
+        moved, after = scene.in_bounds(now, now_without), scene.in_bounds(later, later_without)
         latest = int((after - rounding_later).argmax())
         figures = [
             (OWN, float(moved[scene.victim]), scene.priced, float(rounding[scene.victim])),
@@ -289,16 +285,17 @@ class SumProbe:
         return slope[place].detach()
 
     def _baseline(self, scene: LotScene) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        if scene.number not in self._baselines:
-            try:
-                if not self._baselines:
-                    self._refuse_unrepeatable(scene)
-                now, later = self._sums(scene, scene.lots)
-                self._baselines[scene.number] = now, later, *self._rounding(scene, now, later)
-            except UserError:
-                raise
-            except Exception as error:
-                raise UserError(f"the module stops on ordinary records: {_first_line(error)}") from error
+        if scene.number in self._baselines:
+            return self._baselines[scene.number]
+        try:
+            if not self._baselines:
+                self._refuse_unrepeatable(scene)
+            now, later = self._sums(scene, scene.lots)
+            self._baselines[scene.number] = now, later, *self._rounding(scene, now, later)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"the module stops on ordinary records: {_first_line(error)}") from error
         return self._baselines[scene.number]
 
     def _rounding(self, scene: LotScene, now: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
@@ -324,19 +321,24 @@ class SumProbe:
         size, size_later = scene.lots.mask.shape[1] + 1, scene.next.mask.shape[1]
         return in_all(measured, size), in_all(measured_later, size_later)
 
+    def _new_vector(self, module: nn.Module) -> Vector:
+        o = self._parts.plan
+        return o.method.vector(o.algorithm, module, o.classes)
+
     def _sums(self, scene: LotScene, lots: Lots) -> tuple[Tensor, Tensor]:
         """The sums of these lots and of the next ones."""
-        if self._vector is None or self._fresh:
-            self._vector = self._make(copy.deepcopy(self._module))
+        if self._vector is None:
+            self._vector = self._new_vector(copy.deepcopy(self._module))
         return scene.sums(self._vector, lots), scene.sums(self._vector, scene.next)
 
     def _refuse_unrepeatable(self, scene: LotScene) -> None:
         first, again = (self._sums(scene, scene.lots)[0] for _ in range(2))
         if bool((scene.in_bounds(first, again) > _MOST_ROUNDING).any()):
-            raise UserError(
-                "the module's sums over one lot differ from call to call although torch, numpy and Python draw the "
-                "same numbers, so no search can tell what a record does; seed its own generator, or draw with torch."
+            what = (
+                "the module's sums over one lot differ although torch, numpy and Python draw the same numbers"
             )
+            remedy = "seed its own generator, or draw with torch"
+            raise UserError(f"{what}, so no search can tell what a record does; {remedy}.")
 
 
 def _first_line(error: Exception) -> str:

@@ -24,27 +24,20 @@ import numpy as np
 from scipy.special import bdtrc, gammaln, xlog1py, xlogy
 
 from gossamer.accounting.profiles import TradeOff
+from gossamer.auditing import bounds as at_one_point
 from gossamer.auditing.bounds import (
-    COUNTS,
     INDEPENDENT,
     NO_ASSUMPTION,
     Bound,
     Coins,
     Event,
     Guesses,
-    all_bounds,
     at_least,
     at_most,
-    choose_event,
-    guess_p_value,
-    most_correct,
-    one_run,
-    promising_guesses,
-    threshold,
 )
 
 if TYPE_CHECKING:
-    from gossamer.auditing.retraining import ScoreFile
+    from gossamer.auditing.trainings import ScoreFile
 
 RATES, GUESSES = "rates, whole curve", "guesses, whole curve"
 CHOOSING = 0.2  # share of the coins that choose
@@ -72,26 +65,19 @@ def rates(coins: Coins, curve: TradeOff, confidence: float) -> CurveTest:
     """Test whether one event happens more often on its own side than the curve allows."""
     choosing, judging = coins.split(CHOOSING)
     if min(len(side) for part in (choosing, judging) for side in part.sides) == 0:
-        return CurveTest(
-            RATES, False, confidence, INDEPENDENT, "too few coins to tell", {"coins": len(coins)}
-        )
+        few = "too few coins to tell"
+        return CurveTest(RATES, False, confidence, INDEPENDENT, few, {"coins": len(coins)})
     event, slope = _best_event(choosing, curve)
     hits, of, misses, out_of = counts = event.counts(judging)
     hit_rate, alarm_rate, alpha = hits / of, misses / out_of, 1 - confidence
     allowed = float(curve.most_hits(alarm_rate))
     epsilon, delta, _ = curve.tightest(alarm_rate)  # the guarantee of the curve that allows least there
-    shown: dict[str, Any] = {"coins": len(judging), **dict(zip(COUNTS, counts, strict=True))}
-    shown |= {"hit_rate": hit_rate, "hit_rate_at_least": float(at_least(hits, of, alpha / 2))}
-    shown |= {
-        "false_alarm_rate": alarm_rate,
-        "false_alarm_rate_at_most": float(at_most(misses, out_of, alpha / 2)),
-    }
+    least_hits, most_alarms = at_least(hits, of, alpha / 2), at_most(misses, out_of, alpha / 2)
+    shown = {**event.shown(judging), "hit_rate": hit_rate, "hit_rate_at_least": float(least_hits)}
+    shown |= {"false_alarm_rate": alarm_rate, "false_alarm_rate_at_most": float(most_alarms)}
     shown |= {"hit_rate_allowed": allowed, "tightest_epsilon": epsilon, "tightest_delta": delta}
-    shown |= {"threshold": event.threshold, "event": event.words}
-    says = (
-        f"an event in {hit_rate:.2%} of one side's cases and in {alarm_rate:.2%} of the other's, where the proven "
-        f"curve allows {allowed:.2%}"
-    )
+    says = f"an event in {hit_rate:.2%} of one side's cases and in {alarm_rate:.2%} of the other's"
+    says += f", where the proven curve allows {allowed:.2%}"
     return CurveTest(RATES, outside(curve, *counts, slope, alpha), confidence, INDEPENDENT, says, shown)
 
 
@@ -107,13 +93,11 @@ def _best_event(coins: Coins, curve: TradeOff) -> tuple[Event, float]:
         hit, alarm = np.maximum(hits - one, 0.0) / of, misses / out_of
         allowed = curve.most_hits(alarm)
         slope = (curve.most_hits(np.minimum(alarm + 1e-4, 1.0)) - allowed) / 1e-4
-        spread = np.sqrt(
-            (hit * (1 - hit) + 1 / of) / of + slope**2 * (alarm * (1 - alarm) + 1 / out_of) / out_of
-        )
-        value = (hit - allowed) / spread
+        of_alarms = (alarm * (1 - alarm) + 1 / out_of) / out_of
+        value = (hit - allowed) / np.sqrt((hit * (1 - hit) + 1 / of) / of + slope**2 * of_alarms)
         return np.maximum(_smoothed(value, (hits + misses) / (of + out_of)), value - _LUCK)
 
-    event = choose_event(coins, worth, CHOOSING)
+    event = at_one_point.choose_event(coins, worth, CHOOSING)
     _, _, misses, out_of = event.counts(coins)
     return event, curve.tightest(misses / out_of)[2]
 
@@ -172,7 +156,7 @@ def guesses(coins: Coins, curve: TradeOff, confidence: float) -> CurveTest:
     choosing, judging = coins.split(CHOOSING)
     chosen = _best_guesses(choosing, curve)
     m, r, v = chosen.counts(judging)
-    allowed = most_correct(curve.least_false_alarms, m, r, 1 - confidence)
+    allowed = at_one_point.most_correct(curve.least_false_alarms, m, r, 1 - confidence)
     says = f"{v:,} of {r:,} guesses correct, where the proven curve allows up to {allowed:,}"
     shown = {"canaries": m, "guesses": r, "correct": v, "correct_allowed": allowed}
     return CurveTest(GUESSES, v > allowed, confidence, NO_ASSUMPTION, says, shown)
@@ -181,9 +165,11 @@ def guesses(coins: Coins, curve: TradeOff, confidence: float) -> CurveTest:
 def _best_guesses(coins: Coins, curve: TradeOff) -> Guesses:
     """The shares with the smallest p-value, at a number of canaries that keeps the sums short."""
     best, chosen, scale = (2.0, 0.0), Guesses(0.5, 0.5), _CHOSEN_AT / max(1, len(coins))
-    for candidate, (_, r, v) in promising_guesses(coins, _SHARES):
+    for candidate, (_, r, v) in at_one_point.promising_guesses(coins, _SHARES):
         many, correct = max(1, round(r * scale)), round(v * scale)
-        p_value = guess_p_value(curve.least_false_alarms, max(_CHOSEN_AT, many), many, min(correct, many))
+        p_value = at_one_point.guess_p_value(
+            curve.least_false_alarms, max(_CHOSEN_AT, many), many, min(correct, many)
+        )
         if (p_value, -v / r) < best:
             best, chosen = (p_value, -v / r), candidate
     return chosen
@@ -269,14 +255,11 @@ def try_until_decided(
 
     Early tests cost confidence: most of the error probability is kept for the last one, the others share the rest.
     """
-    alpha, parts, sizes = (
-        1 - confidence,
-        list[Coins](),
-        batch_sizes(runs, attack.at_once, doubling=attack.looks),
-    )
-    bound_of, test_of, other_test = (
-        (threshold, rates, guesses) if attack.independent else (one_run, guesses, rates)
-    )
+    alpha, parts = 1 - confidence, list[Coins]()
+    sizes = batch_sizes(runs, attack.at_once, doubling=attack.looks)
+    bound_of, test_of, other_test = at_one_point.one_run, guesses, rates
+    if attack.independent:
+        bound_of, test_of, other_test = at_one_point.threshold, rates, guesses
     for number, size in enumerate(sizes):
         batch = saved.get(number, size) if saved is not None else None
         if batch is None:
@@ -299,7 +282,7 @@ def try_until_decided(
             break
     # At every look the deciding tests had a smaller error probability; all looks together hold at `confidence`.
     bounds = [replace(bound, confidence=confidence)]
-    bounds += all_bounds(coins, delta, confidence, independent=attack.independent)[1:]
+    bounds += at_one_point.all_bounds(coins, delta, confidence, independent=attack.independent)[1:]
     tests = []
     if test is not None and limits.curve is not None:
         tests = [replace(test, confidence=confidence), other_test(coins, limits.curve, confidence)]

@@ -40,7 +40,7 @@ Wait = Annotated[float, typer.Option(min=1, help="Seconds to wait for all at the
 def say(text: str) -> None:
     from gossamer.results.terminal import terminal
 
-    terminal().print(text, soft_wrap=True, highlight=False)
+    terminal().say(text)
 
 
 def warn(sentences: Sequence[str]) -> None:

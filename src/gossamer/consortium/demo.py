@@ -27,7 +27,7 @@ from gossamer.data.source import datasets
 from gossamer.errors import UserError
 from gossamer.results.certificate import UNIT, epsilon_text
 from gossamer.results.rundir import read_metrics, read_object
-from gossamer.results.tables import Table
+from gossamer.results.terminal import Table
 from gossamer.runtime.launch import end as end_processes
 from gossamer.runtime.launch import environment
 from gossamer.training.assemble import assemble

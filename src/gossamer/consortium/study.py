@@ -33,7 +33,7 @@ from gossamer.kernels.stack import fixed_values
 from gossamer.methods import method_of
 from gossamer.models.networks import Own, Withheld
 from gossamer.results.rundir import config_text
-from gossamer.results.trained.weights import model_digests
+from gossamer.results.trained import model_digests
 from gossamer.topology.kinds import Matrix, read_matrix
 from gossamer.training.data import DataCache
 from gossamer.training.plan import Plan

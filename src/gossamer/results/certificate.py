@@ -92,8 +92,7 @@ def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict
     """
     manifest, plan, end = read_manifest(run), read_object(run / PLAN), read_object(run / END)
     nodes = _Nodes(run, plan, end, recompute(run) if proofs is None else proofs)
-    worst = max(nodes.proven, key=lambda one: one.epsilon)
-    seeded = nodes.header("noise") == SEEDED
+    worst, seeded = max(nodes.proven, key=lambda one: one.epsilon), nodes.header("noise") == SEEDED
     content = {
         **plan,
         "run": manifest["run"],
@@ -138,18 +137,16 @@ class _Nodes:
     def __init__(
         self, run: Path, plan: Mapping[str, Any], end: Mapping[str, Any], proofs: Sequence[NodeProof]
     ):
-        self._run, self._plan, self._end = run, plan, end
-        self._elsewhere = {entry["node"]: entry for entry in end["elsewhere"]}
-        self._here = {proof.node: proof for proof in proofs if proof.node not in self._elsewhere}
-        self._all = range(plan["nodes"])
-        missing = set(self._all) - {*self._here, *self._elsewhere}
-        if missing or not self._here:
+        self._run, self._plan, self._end, self._all = run, plan, end, range(plan["nodes"])
+        self._elsewhere = elsewhere = {entry["node"]: entry for entry in end["elsewhere"]}
+        self._here = here = {proof.node: proof for proof in proofs if proof.node not in elsewhere}
+        missing = set(self._all) - {*here, *elsewhere}
+        if missing or not here:
             raise UserError(f"{run} has no ledger of node {min(missing, default=0)}; put it back.")
-        if strange := set(self._here) - set(self._all):
-            raise UserError(f"{self._here[min(strange)].path} is of no node of the run; remove it.")
-        self._proofs = list(self._here.values())
+        if strange := set(here) - set(self._all):
+            raise UserError(f"{here[min(strange)].path} is of no node of the run; remove it.")
+        self._proofs = list(here.values())
         self.observer = observers.against_all(proof.observer for proof in self._proofs)
-        here, elsewhere = self._here, self._elsewhere
         self.proven = [here[i].proven if i in here else _stated(elsewhere[i]) for i in self._all]
 
     def each(self, of: Any, key: str) -> list[Any]:
@@ -182,7 +179,7 @@ class _Nodes:
 
     def models(self) -> list[str | None]:
         """Return the digest of every node's model; None of a node whose model is not in the directory."""
-        from gossamer.results.trained.weights import digests_of_models  # brings torch along
+        from gossamer.results.trained import digests_of_models  # brings torch along
 
         here = digests_of_models(self._run, len(self._all))
         stated = {node: entry["model"] for node, entry in self._elsewhere.items()}
@@ -205,14 +202,10 @@ class _Nodes:
         if entry is None:
             return None
         adjacency, stated = self.header("adjacency"), _infinite([entry["epsilon"]])[0]
+        how: dict[str, Any] = {"sampling": "full", "rate": 1.0, "adjacency": adjacency}
         for proof in self._proofs:
-            releases = [
-                release(
-                    one["kind"], sigma=one["noise_multiplier"][proof.node], sensitivity=1.0, sampling="full",
-                    rate=1.0, adjacency=adjacency,
-                )
-                for one in entry["released"]
-            ]  # fmt: skip
+            pairs = [(one["kind"], one["noise_multiplier"][proof.node]) for one in entry["released"]]
+            releases = [release(kind, sigma=sigma, sensitivity=1.0, **how) for kind, sigma in pairs]
             written = {(one.kind, one.noise_multiplier) for one, _ in proof.spent.history}
             if any((one.kind, one.noise_multiplier) not in written for one in releases):
                 raise UserError(f"{proof.path} does not hold what {PLAN} says was released before round 1.")
@@ -234,7 +227,7 @@ def _infinite(values: Sequence[float | None]) -> list[float]:
 
 
 def _lost_draws(manifest: Mapping[str, Any]) -> list[str]:
-    lost = sum(stop["lost_draws"] for stop in manifest.get("resumed", []))
+    lost = sum(stop["lost_draws"] for stop in manifest["resumed"])
     note = f"The run was stopped and resumed; {lost} draws of its nodes were spent and not used."
     return [note] if lost else []
 
@@ -310,12 +303,13 @@ def planned_before(o: Any) -> dict[str, Any] | None:
 def part_lines(parts: Mapping[str, Any]) -> list[str]:
     """Return the parts of a plan or certificate besides ε in words."""
     lines = (before_line(parts.get("preprocessing")), group_line(parts.get("epsilon_by_group", [])))
-    return [line for line in lines if line is not None]
+    return [line for line in lines if line]
 
 
-def before_line(entry: Mapping[str, Any] | None) -> str | None:
+def before_line(entry: Mapping[str, Any] | None) -> str:
+    """Say what is released before the first round; "" where that is nothing."""
     if entry is None:
-        return None
+        return ""
     what = "; ".join(f"{one['what']}{_noise(one['noise_multiplier'])}" for one in entry["released"])
     if entry["epsilon"] is None:
         return f"before the first round every node releases, without noise: {what}"
@@ -328,12 +322,12 @@ def _noise(multipliers: Sequence[float]) -> str:
     return f" (σ/sensitivity {' to '.join(ends)})" if min(multipliers) else ""
 
 
-def group_line(entries: Sequence[Mapping[str, Any]]) -> str | None:
-    """Say what a record-level ε means for several records, as one person has; None where persons are protected."""
+def group_line(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Say what a record-level ε means for several records, as one person has; "" where persons are protected."""
+    if not entries:
+        return ""
     pairs = ((one["records"], *_infinite([one["epsilon"]])) for one in entries)
     epsilons = (f"{count} records ε = {epsilon_text(epsilon)}" for count, epsilon in pairs)
-    if not entries:
-        return None
     return f"for information, of several records together (group privacy, same δ): {', '.join(epsilons)}"
 
 
@@ -389,7 +383,7 @@ def statement(c: Mapping[str, Any]) -> list[str]:
         *three_lines(c),
         f"observer: {c['observer']}",
         f"not proven: {c['not_proven_because']}" if c["not_proven_because"] else "",
-        before_line(c.get("preprocessing")) or "",
+        before_line(c.get("preprocessing")),
         *account(c.get("budget")),
         f"about the claim: {'; '.join(c['claim_flags'])}" if c["claim_flags"] else "",
     ]

@@ -85,7 +85,8 @@ class Axis:
     def text(self, value: float, step: float | None = None) -> str:
         """A value as this axis writes it."""
         if self.percent:
-            return f"{value:.{0 if step and step > 0.0099 else 1}%}"
+            whole = step is not None and round(100 * step, 6).is_integer()  # 2.5 % apart: 85.0, 87.5, 90.0
+            return f"{value:.{0 if whole else 1}%}"
         return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
@@ -176,12 +177,9 @@ def heat_map(
 
 def sparkline(values: Sequence[float | None]) -> str:
     """A curve in one line of text; blank where there is no finite value."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    top = max(known, default=0.0) or 1.0
-    return "".join(
-        "▁▂▃▄▅▆▇█"[min(7, int(8 * value / top))] if value is not None and math.isfinite(value) else " "
-        for value in values
-    )
+    known = [None if value is None or not math.isfinite(value) else value for value in values]
+    top = max(filter(None, known), default=1.0)
+    return "".join(" " if value is None else "▁▂▃▄▅▆▇█"[min(7, int(8 * value / top))] for value in known)
 
 
 def curve_rounds(rounds: int, points: int = 12) -> list[int]:
@@ -216,10 +214,10 @@ def topology(content: Mapping[str, Any]) -> tuple[str, Markup]:
     if n > 200:
         return f"{kind}: {n:,} nodes, too many to draw{f': {rule}' if rule else '.'}", Markup()
     directed = bool((content.get("figures") or {}).get("directed"))
-    rounds = [
-        {(a, b) if directed else (min(a, b), max(a, b)) for a, b in edges if a != b}
-        for edges in content.get("edges", [])[:64]
+    listed = [
+        [pair if directed else sorted(pair) for pair in edges] for edges in content.get("edges", [])[:64]
     ]
+    rounds = [{(a, b) for a, b in edges if a != b} for edges in listed]
     pairs = sorted(set().union(*rounds))
     words = f"{kind}: {n} node{'s' * (n > 1)}, {len(pairs):,} {'directed ' * directed}link{'s' * (len(pairs) != 1)}"
     if len(rounds) > 1:
@@ -333,8 +331,9 @@ def _series(
 ) -> Markup:
     places, parts = [(x(a), y(b)) for a, b in one.points], []
     if one.band and one.spread:
-        low = [(px, y(ends[0])) for (px, _), ends in zip(places, one.spread, strict=True)]
-        high = [(px, y(ends[1])) for (px, _), ends in zip(places, one.spread, strict=True)]
+        low, high = (
+            [(px, y(ends[k])) for (px, _), ends in zip(places, one.spread, strict=True)] for k in (0, 1)
+        )
         band = [*high, *reversed(low)]
         parts.append(_tag("polygon", points=_path(band), fill=one.colour, fill_opacity=0.15))
     if one.fill:
@@ -345,11 +344,9 @@ def _series(
         style = {"stroke": one.colour, "stroke_width": 2, "stroke_dasharray": one.dash or None}
         parts.append(_tag("polyline", points=_path(places), fill="none", **style))
     if one.spread and not one.band:
-        parts += [
-            _tag("line", x1=px, x2=px, y1=y(low), y2=y(high), stroke=one.colour)
-            for (px, _), (low, high) in zip(places, one.spread, strict=True)
-            if low < high
-        ]
+        for (px, _), (least, most) in zip(places, one.spread, strict=True):
+            if least < most:
+                parts.append(_tag("line", x1=px, x2=px, y1=y(least), y2=y(most), stroke=one.colour))
     if one.marker != "none":
         crowded = len(places) > _MOST_DOTS and one.joined
         for k in range(0, len(places), math.ceil(len(places) / _MOST_HINTS) if one.joined else 1):
@@ -412,8 +409,8 @@ def _shade(share: float) -> str:
     """A colour of the heat map's scale."""
     place = share * (len(_SHADES) - 1)
     k = min(int(place), len(_SHADES) - 2)
-    mixed = [round(a + (b - a) * (place - k)) for a, b in zip(_SHADES[k], _SHADES[k + 1], strict=True)]
-    return f"#{mixed[0]:02x}{mixed[1]:02x}{mixed[2]:02x}"
+    mixed = (round(a + (b - a) * (place - k)) for a, b in zip(_SHADES[k], _SHADES[k + 1], strict=True))
+    return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
 def _path(points: Sequence[Point]) -> str:

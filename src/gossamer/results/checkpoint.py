@@ -84,10 +84,8 @@ def rounds_with(folder: Path, nodes: range, *, run: str) -> list[int]:
 
 def load(folder: Path, done: int, nodes: range) -> Checkpoint:
     """Read these nodes' part of the checkpoint after `done` rounds, from as many files as it takes."""
-    rows: dict[str, list[tuple[int, Tensor]]] = {}
-    common: dict[str, Tensor] = {}
-    bytes_sent, seconds = 0, 0.0
-    ledgers: dict[int, tuple[int, str]] = {}
+    rows, common = dict[str, list[tuple[int, Tensor]]](), dict[str, Tensor]()
+    bytes_sent, seconds, ledgers = 0, 0.0, dict[int, tuple[int, str]]()
     for path in (path for at, path in _files(folder) if at == done):
         header, tensors = _read(path)
         first, stop = header["nodes"]

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from gossamer.data.arrays import format_bytes
+from gossamer.results import headline as metrics
 from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
 from gossamer.results.charts import curve_rounds, sparkline
-from gossamer.results.headline import (
-    headline,
-    judged,
-    measured,
-    no_epsilon_covers,
-    nodes_judged,
-    over_nodes,
-    title,
-    worst,
-    written,
-)
-from gossamer.results.tables import Table
-from gossamer.results.terminal import terminal
+from gossamer.results.headline import headline, judged, no_epsilon_covers, over_nodes, title, written
+from gossamer.results.terminal import Table, Terminal, terminal
 from gossamer.results.words import known, network_lines, nodes_of, shares_noise, spans
 
 if TYPE_CHECKING:  # they bring torch along, and a list of data sets needs none
@@ -59,15 +49,14 @@ class RunDisplay(ExitStack):
         columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         self._progress = Progress(*columns, console=self.console)
         self._task = self._progress.add_task(name, total=rounds)
-        self._table = RichTable(box=None)
+        self._table, self._explained = RichTable(box=None), False
         self._live: Live | None = None
-        self._explained = False
         self._terminal = self.console.is_terminal and not hidden
 
     def plan(self, o: Plan, budget: dict[str, Any] | None = None) -> None:
         """Show what is about to run; what else it would cost, `gossamer plan` computes."""
         show_terms(o, self.console)
-        _print(self.console, account(budget))
+        self.console.say(*account(budget))
         self.begin()
 
     def begin(self) -> None:
@@ -89,41 +78,33 @@ class RunDisplay(ExitStack):
             self._table.add_row(*cells.values())
             return
         if not self._explained:
-            legend = ROW_LEGEND.format(over_nodes(row, headline(row) or ""))
-            self.console.print(f"each line: {legend}", soft_wrap=True)
+            self.console.say(f"each line: {ROW_LEGEND.format(over_nodes(row, headline(row) or ''))}")
             self._explained = True
-        self.console.print(row_text(row), soft_wrap=True)
+        self.console.say(row_text(row))
 
     def outcome(self, result: dict[str, Any], certificate: dict[str, Any]) -> None:
         result, name = judged(result), headline(judged(result))
         self.console.print()
+        say = self.console.say
         if (because := no_epsilon_covers(result)) is not None:
-            line = f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here."
-            self.console.print(line, soft_wrap=True)
+            say(f"NOT PRIVATE: {because}; no ε covers the next line, and it must stay here.")
         if name is not None:
             shown = name == "accuracy" and "hold_out_rows" in result
             rows = f"{result['hold_out_rows']:,} test rows, " if shown else ""
-            line = f"{_over_nodes(name, result)}  ({rows}{result['seconds']:.1f} s)"
-            self.console.print(Text(line, "bold"), soft_wrap=True)
-            _print(self.console, [_over_nodes(other, result) for other in measured(result) if other != name])
-        _print(self.console, map(coloured, statement(certificate)))
+            say(Text(f"{_over_nodes(name, result)}  ({rows}{result['seconds']:.1f} s)", "bold"))
+            say(*(_over_nodes(other, result) for other in metrics.measured(result) if other != name))
+        say(*map(coloured, statement(certificate)))
         show_observers(certificate, self.console)
-        _print(self.console, [f"note: {note}" for note in certificate["notes"]])
-        self.console.print(f"run directory: {result['run_dir']}", soft_wrap=True)
-
-
-def _print(console: Console, lines: Iterable[str | Text]) -> None:
-    for line in lines:
-        console.print(line, soft_wrap=True)
+        say(*(f"note: {note}" for note in certificate["notes"]), f"run directory: {result['run_dir']}")
 
 
 def _over_nodes(name: str, row: dict[str, Any]) -> str:
-    mean, low = (written(name, row[key]) for key in (f"{name}_mean", worst(name)))
+    mean, low = (written(name, row[key]) for key in (f"{name}_mean", metrics.worst(name)))
     if f"{name}_noise" in row:
         noise = written(name, row[f"{name}_noise"])
         return f"{title(name)} {mean} on the kept-out records of all nodes, ± {noise} by noise"
     average = written(name, row[f"{name}_average_model"])
-    worst_of = "worst node" if nodes_judged(row, name) is None else "worst of them"
+    worst_of = "worst node" if metrics.nodes_judged(row, name) is None else "worst of them"
     nodes = over_nodes(row, name)
     return f"{title(name)} {mean} mean over {nodes}, {low} {worst_of}, {average} average model"
 
@@ -192,12 +173,12 @@ def plan_rows(plan: PrivacyPlan) -> tuple[list[str], list[list[str]]]:
     return ["nodes", plan.protects.many, *PLAN_HEADER], rows
 
 
-def show_terms(o: Plan, console: Console) -> None:
+def show_terms(o: Plan, console: Terminal) -> None:
     """Print the nodes with their noise and ε, and what ε is about."""
     config, plan, size = o.config, o.privacy, o.size
     worst, unit = plan.worst.proven, plan.unit
     line = f"{config.name}: {config.algorithm.kind}, mode {config.mode}, {config.nodes} nodes, {config.rounds} rounds, "
-    console.print(f"{line}{config.model.kind} with {size}, {o.topology.kind}", soft_wrap=True)
+    console.say(f"{line}{config.model.kind} with {size}, {o.topology.kind}")
     Table(*plan_rows(plan)).show(console, MOST_ROWS)
     deltas = sorted({f"{node.delta:g}" for node in plan.nodes}, key=float)
     terms = f"{' … '.join(dict.fromkeys((deltas[0], deltas[-1])))}, {plan.adjacency}, unit: {unit}"
@@ -206,14 +187,14 @@ def show_terms(o: Plan, console: Console) -> None:
     if flags := sorted({flag for node in plan.nodes for flag in node.claim.flags}):
         # With whose claim it is: an equation's number alone says nothing.
         lines.append(f"about the claim ({plan.nodes[0].claim.reference}): {'; '.join(flags)}")
-    _print(console, lines)
+    console.say(*lines)
 
 
 def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
     """Print all that a run would cost."""
     console, config, plan = terminal(), o.config, o.privacy
     show_terms(o, console)
-    _print(console, part_lines(planned_parts(o)))
+    console.say(*part_lines(planned_parts(o)))
     show_observers({**plan.by_observer(), "network": o.network_figures()}, console, curve=True)
     lines = []
     claimed, proven = zip(*plan.drawn_after(curve_rounds(config.rounds)), strict=True)
@@ -224,17 +205,19 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
         share, epsilon = exact
         clips = f"noise is for {1 + share:.4f} clips, as sums are floats"
         lines.append(f"rounding: {clips}; exact ones: ε ≈ {epsilon:.4g}")
-    graph = graph_line(o.topology.figures())
-    lines.append(f"graph: {graph}; {format_bytes(o.bytes_per_round)} per round in all")
-    _print(console, [*lines, *account(budget)])
+    lines.append(
+        f"graph: {graph_line(o.topology.figures())}; {format_bytes(o.bytes_per_round)} per round in all"
+    )
+    console.say(*lines, *account(budget))
 
 
-def show_observers(figures: Mapping[str, Any], console: Console, *, curve: bool = False) -> None:
+def show_observers(figures: Mapping[str, Any], console: Terminal, *, curve: bool = False) -> None:
     """Print ε by observer, where there is more than one to tell apart."""
     if shares_noise(figures):
         observer_table(figures).show(console)
-        _print(console, [curve_line(figures)] if curve else [])
-    _print(console, [f"{who}: {figure}" for who, figure in network_lines(figures.get("network"))])
+        if curve:
+            console.say(curve_line(figures))
+    console.say(*(f"{who}: {figure}" for who, figure in network_lines(figures.get("network"))))
 
 
 def data_table(rows: list[dict[str, Any]]) -> None:
@@ -335,7 +318,7 @@ def show_ledger(proofs: list[NodeProof], verdict: Verdict) -> None:
     groups = spans(((p.node, p) for p in proofs), lambda p: (p.node if few else None, *row(p)))
     header = ("node", "draws", "proven ε", "at least", "δ", "adjacency", "noise")
     Table(header, [[label, *row(p)] for label, p in groups]).show(console, MOST_ROWS)
-    console.print(f"unit: {figures['unit']}; observer: {figures['observer']}", soft_wrap=True)
+    console.say(f"unit: {figures['unit']}; observer: {figures['observer']}")
     show_observers(figures, console, curve=True)
     reasons = sorted({p.proven.because for p in proofs if p.proven.because})
-    _print(console, [*(f"not proven: {reason}" for reason in reasons), *verdict.sentences()])
+    console.say(*(f"not proven: {reason}" for reason in reasons), *verdict.sentences())

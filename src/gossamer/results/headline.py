@@ -9,23 +9,27 @@ from gossamer.models.measures import key_of, measures
 
 SCORED = "scored_nodes"  # the key of a line whose figures on the hold-out are of a sample of the nodes
 DEFAULT_METRICS = ("accuracy", "rmse")  # if a line does not name its metric
-_ALSO_JUDGED = ("loss_", "truth_rmse_", "hold_out_rows", "consensus_distance")  # an evaluation's other keys
+TRUTH = "truth_rmse"  # the metric of a set whose coefficients are known
+_ALSO_JUDGED = ("loss_", "hold_out_rows", "consensus_distance")  # an evaluation's other keys
+
+
+class _ToTheTruth:
+    title, share, larger_is_better = "RMSE to the truth", False, False
 
 
 def _kinds() -> dict[str, Any]:
-    return {key_of(kind): kind for kind in measures.kinds.values()}
+    return {TRUTH: _ToTheTruth, **{key_of(kind): kind for kind in measures.kinds.values()}}
 
 
 def known(name: str) -> bool:
     """Is there such a metric? For files of unknown authors."""
-    return name == "truth_rmse" or name in _kinds()
+    return name in _kinds()
 
 
 def nodes_judged(row: Mapping[str, Any], name: str) -> list[int] | None:
     """Return the nodes that a line's figures by this metric are of, where that is a sample; None: all of them."""
     # Figures on kept-out records are of all nodes.
-    of_all = name == "truth_rmse" or f"{name}_noise" in row
-    return None if of_all else row.get(SCORED)
+    return None if name == TRUTH or f"{name}_noise" in row else row.get(SCORED)
 
 
 def over_nodes(row: Mapping[str, Any], name: str) -> str:
@@ -35,15 +39,15 @@ def over_nodes(row: Mapping[str, Any], name: str) -> str:
 
 
 def in_per_cent(name: str) -> bool:
-    return name != "truth_rmse" and bool(_kinds()[name].share)
+    return bool(_kinds()[name].share)
 
 
 def larger_is_better(name: str) -> bool:
-    return name != "truth_rmse" and bool(_kinds()[name].larger_is_better)
+    return bool(_kinds()[name].larger_is_better)
 
 
 def title(name: str) -> str:
-    return "RMSE to the truth" if name == "truth_rmse" else str(_kinds()[name].title)
+    return str(_kinds()[name].title)
 
 
 def unit(name: str) -> str:
@@ -70,8 +74,7 @@ def headline(row: Mapping[str, Any]) -> str | None:
 def measured(row: Mapping[str, Any]) -> list[str]:
     """Return all metrics of a line, the one it is judged by first."""
     first = headline(row)
-    names = [name for name in ("truth_rmse", *_kinds()) if f"{name}_mean" in row]
-    return sorted(names, key=lambda name: name != first)
+    return sorted((name for name in _kinds() if f"{name}_mean" in row), key=lambda name: name != first)
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +90,8 @@ def of_an_evaluation(key: str) -> bool:
 
 def on_hold_out(key: str) -> bool:
     """Is it a figure on the hold-out, or a word about it? How far models are apart, or from a truth, is not."""
-    return key.startswith((*(f"{name}_" for name in _kinds()), "loss_", "hold_out"))
+    names = (f"{name}_" for name in _kinds() if name != TRUTH)
+    return key.startswith((*names, "loss_", "hold_out"))
 
 
 def no_epsilon_covers(row: Mapping[str, Any]) -> str | None:

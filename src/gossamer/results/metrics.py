@@ -44,8 +44,9 @@ class Evaluator:
         self.module = copy.deepcopy(self.module).eval()
         self.measures = self.measures or measures_of(None, self.task)
         speed_up_pools(self.module)
-        known = None if self.truth is None else torch.as_tensor(self.truth).flatten()
-        self.truth = known if known is not None and known.numel() == self.stack.dim else None
+        if self.truth is not None:
+            self.truth = torch.as_tensor(self.truth).flatten()
+            self.truth = self.truth if self.truth.numel() == self.stack.dim else None
 
     def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
         """`rows`: use only so many rows of the hold-out."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gossamer.errors import UserError
 from gossamer.results.certificate import epsilon_text, planned_relation, relation, statement
@@ -17,8 +18,7 @@ from gossamer.results.console import plan_rows
 from gossamer.results.headline import headline, judged, no_epsilon_covers, title, written
 from gossamer.results.pages import render
 from gossamer.results.rundir import read_metrics
-from gossamer.results.tables import Table
-from gossamer.results.terminal import terminal
+from gossamer.results.terminal import Table, terminal
 
 if TYPE_CHECKING:
     from gossamer.training.plan import Plan
@@ -32,13 +32,11 @@ class Epsilons:
     @property
     def epsilon_proven(self) -> float | None:
         """Of the worst node."""
-        proven: float | None = self.result["epsilon_proven"]
-        return proven
+        return cast("float | None", self.result["epsilon_proven"])
 
     @property
     def epsilon_claimed(self) -> float | None:
-        claimed: float | None = self.result["epsilon_claimed"]
-        return claimed
+        return cast("float | None", self.result["epsilon_claimed"])
 
 
 class Shown(ABC):
@@ -60,8 +58,7 @@ class Shown(ABC):
         console, (_, table, _, notes) = terminal(to_stderr=quiet), self._parts()
         console.print()
         table.show(console)
-        for note in notes:
-            console.print(note, soft_wrap=True)
+        console.say(*notes)
 
 
 def fragment(heading: str, *parts: Any, notes: Sequence[str] = ()) -> str:
@@ -109,13 +106,10 @@ def outcome_text(result: Mapping[str, Any], certificate: Mapping[str, Any]) -> s
 
 def outcome_html(result: Mapping[str, Any], certificate: Mapping[str, Any], directory: Path) -> str:
     """The headline, the statement of the certificate, and how ε grew."""
-    facts = {
-        "proven ε": epsilon_text(certificate["epsilon_proven"]),
-        "claimed ε": epsilon_text(certificate["epsilon_claimed"]),
-        "audited ε ≥": epsilon_text(certificate["epsilon_audited"]),
-        "rounds": f"{result['rounds']:,}",
-        "nodes": f"{result['nodes']:,}",
-        "seconds": f"{result['seconds']:.1f}",
+    names = {"proven ε": "proven", "claimed ε": "claimed", "audited ε ≥": "audited"}
+    facts = {name: epsilon_text(certificate[f"epsilon_{key}"]) for name, key in names.items()}
+    facts |= {key: f"{result[key]:,}" for key in ("rounds", "nodes")} | {
+        "seconds": f"{result['seconds']:.1f}"
     }
     cells = Table(list(facts), [list(facts.values())])
     notes = [*statement(certificate), f"run directory: {result['run_dir']}"]
@@ -125,10 +119,9 @@ def outcome_html(result: Mapping[str, Any], certificate: Mapping[str, Any], dire
 
 def _spent_plot(directory: Path, certificate: Mapping[str, Any]) -> Plot | None:
     """ε at every evaluation; None where the run's files are on another machine."""
-    try:
+    rows = []
+    with suppress(UserError):
         rows = read_metrics(directory / "metrics.jsonl")
-    except UserError:
-        return None
     if not rows:
         return None
     terms = f"δ = {certificate['delta']:g}, {certificate['adjacency']}, {certificate['unit']}"

@@ -42,7 +42,8 @@ def environment() -> Environment:
     )
     env.filters["epsilon"] = epsilon_text
     env.globals |= {**vars(statements), **vars(words)}
-    env.globals |= {function.__name__: function for function in (node_rows, roc_plot, score_plot)}
+    functions = (node_rows, node_entries, digests, roc_plot, score_plot)
+    env.globals |= {function.__name__: function for function in functions}
     env.globals["adjacencies"] = {"add-remove": "adding or removing", "replace-one": "replacing"}
     return env
 
@@ -59,15 +60,7 @@ def render(template: str, **values: Any) -> str:
 
 def certificate_page(certificate: Mapping[str, Any]) -> str:
     """Return one printed page in words, with all figures below it on the screen."""
-    c = of_its_own(certificate)
-    baseline = f"; baseline: {c['baseline']}" if c["baseline"] != "none" else ""
-    annex = {
-        "terms": f"δ = {c['delta']:g}, {c['adjacency']}, unit: {c['unit']}; {c['method']}, {c['mode']} mode{baseline}",
-        "nodes": _node_entries(c),
-        "models": _digests(c["digests"]["models"]),
-        "heads": _digests(c["ledger_heads"]),
-    }
-    return render("certificate", c=c, annex=annex)
+    return render("certificate", c=of_its_own(certificate))
 
 
 def audit_page(result: Mapping[str, Any], name: str) -> str:
@@ -87,7 +80,7 @@ def node_rows(c: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return [(label, *entry) for label, entry in rows[:_MOST_ROWS]]
 
 
-def _node_entries(c: Mapping[str, Any]) -> list[str]:
+def node_entries(c: Mapping[str, Any]) -> list[str]:
     """Return the nodes for the printed page; neighbours with the same figures in one entry."""
     entries = zip(c["public_constants"], c["draws"], c["epsilon_by_node"], strict=True)
 
@@ -103,16 +96,16 @@ def _node_entries(c: Mapping[str, Any]) -> list[str]:
     return [*lines[:_MOST_ENTRIES], *([f"and {more} more in certificate.json"] if more > 0 else [])]
 
 
-def _digests(digests: Sequence[str | None]) -> str:
+def digests(each: Sequence[str | None]) -> str:
     """Return the digest of all digests, line by line, and each one shortened if there are few; a site has its own."""
-    own = [digest for digest in digests if digest is not None]
-    if len(own) == 1 < len(digests):
-        return f"{own[0]} of node {digests.index(own[0])}; the others' are with their sites"
-    if len(set(map(str, digests))) == 1 < len(digests):
-        return f"{digests[0]} of each of the {len(digests)}"
-    each = ", ".join(str(digest)[:12] for digest in digests)
-    whole = hashlib.sha256("\n".join(map(str, digests)).encode()).hexdigest()
-    return f"{whole} over all {len(digests)}" + (f" ({each} …)" if len(digests) <= _MOST_HEADS else "")
+    count, own = len(each), [digest for digest in each if digest is not None]
+    if len(own) == 1 < count:
+        return f"{own[0]} of node {each.index(own[0])}; the others' are with their sites"
+    if len(set(each)) == 1 < count:
+        return f"{each[0]} of each of the {count}"
+    short = ", ".join(str(digest)[:12] for digest in each)
+    whole = hashlib.sha256("\n".join(map(str, each)).encode()).hexdigest()
+    return f"{whole} over all {count}" + f" ({short} …)" * (count <= _MOST_HEADS)
 
 
 def roc_plot(c: Mapping[str, Any]) -> Plot:

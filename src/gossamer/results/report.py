@@ -14,24 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gossamer.errors import UserError
 from gossamer.results import charts
+from gossamer.results import headline as metrics
 from gossamer.results.certificate import PLAN, epsilon_text, of_its_own, relation
 from gossamer.results.charts import COLOURS, DASH, Axis, Plot, Series
-from gossamer.results.headline import (
-    headline,
-    in_per_cent,
-    judged,
-    known,
-    measured,
-    no_epsilon_covers,
-    nodes_judged,
-    over_nodes,
-    title,
-    written,
-)
+from gossamer.results.headline import in_per_cent, judged, no_epsilon_covers, over_nodes, title, written
 from gossamer.results.notebook import Shown, quality
 from gossamer.results.pages import render
-from gossamer.results.rundir import read_manifest, read_metrics, read_object, read_text, write_atomically
-from gossamer.results.tables import Table
+from gossamer.results.rundir import (
+    read_bytes,
+    read_manifest,
+    read_metrics,
+    read_object,
+    read_text,
+    write_atomically,
+)
+from gossamer.results.terminal import Table
 from gossamer.results.verify import Verdict, look_at, malformed_as_user_error
 from gossamer.results.words import shares_noise
 
@@ -90,13 +87,13 @@ class Run:
     @property
     def quality(self) -> str | None:
         """The metric that the nodes are judged by; None without a hold-out."""
-        name = headline(self.last)
-        return name if name is not None and known(name) and f"{name}_mean" in self.last else None
+        name = metrics.headline(self.last)
+        return name if name is not None and metrics.known(name) and f"{name}_mean" in self.last else None
 
     @property
     def other_figures(self) -> list[str]:
-        names = (name for name in measured(self.last) if name != self.quality)
-        means = ((name, self.last.get(f"{name}_mean")) for name in names)
+        names = (name for name in metrics.measured(self.last) if name != self.quality)
+        means = ((name, self.last[f"{name}_mean"]) for name in names)
         return [f"{title(name)} {written(name, mean, 1)}" for name, mean in means if mean is not None]
 
     @property
@@ -181,9 +178,7 @@ def report(runs: Source | Sequence[Source], *, out: Path | str | None = None) ->
     several: Sequence[Any] = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     paths = [Path(getattr(run, "directory", run)) for run in several]
     read = read_runs(paths)
-    target = Path(out) if out is not None else Path("report.html")
-    if out is None and len(paths) == 1:
-        target = paths[0] / "report.html"
+    target = Path(out) if out is not None else Path(paths[0] if len(paths) == 1 else ".") / "report.html"
     _check_target(target)
     with malformed_as_user_error(", ".join(map(str, paths))):
         text = page(read)
@@ -250,10 +245,8 @@ def _check_target(target: Path) -> None:
     """Refuse a directory, and a file that is no report."""
     if target.is_dir():
         raise UserError(f"--out {target} is a directory; name a file, for example {target / 'report.html'}.")
-    if target.is_file():
-        with target.open("rb") as file:
-            if _MARK not in file.read(200):
-                raise UserError(f"--out {target} exists and is not a report of Gossamer; name a new file.")
+    if target.is_file() and _MARK not in read_bytes(target, 200):
+        raise UserError(f"--out {target} exists and is not a report of Gossamer; name a new file.")
 
 
 def _epsilons(run: Run) -> tuple[str, ...]:
@@ -324,18 +317,15 @@ def _over_rounds(runs: Sequence[Run], name: str) -> Figure:
     for run in runs:
         rows = [row for row in run.metrics if f"{name}_mean" in row]
         points = [(row["round"], row[f"{name}_mean"]) for row in rows]
-        spread = [
-            (row.get(f"{name}_min", mean), row.get(f"{name}_max", mean))
-            for row, (_, mean) in zip(rows, points, strict=True)
-        ]
-        series.append(run.line(points, spread=spread, band=True))
-    reason = next(filter(None, (run.not_private for run in runs)), None)
-    nodes = _sampled(runs, name, "nodes")
-    note = f"Mean over {nodes}; the band spans the worst and the best of them."
+        low, high = (
+            [row.get(f"{name}_{end}", row[f"{name}_mean"]) for row in rows] for end in ("min", "max")
+        )
+        series.append(run.line(points, spread=list(zip(low, high, strict=True)), band=True))
+    note = f"Mean over {_sampled(runs, name, 'nodes')}; the band spans the worst and the best of them."
     if all("links" in run.last for run in runs):
         note = "This site's own model."
     heading, plot = _upper(_axis(name).title), _plot(series, _axis(name))
-    if reason:
+    if reason := next(filter(None, (run.not_private for run in runs)), None):
         return Figure(f"{heading} (not private)", f"{note} {_upper(reason)}.", plot)
     return Figure(heading, note, plot)
 
@@ -365,16 +355,16 @@ def _consensus(runs: Sequence[Run]) -> Iterator[Figure]:
         # One node has distance 0, which a logarithmic axis leaves out.
         series = [replace(line, points=[p for p in line.points if p[1] > 0]) for line in series]
         axis = Axis("distance", log=True)
-    private = any(no_epsilon_covers(run.last) and "hold_out" not in run.last for run in runs)
+    hidden = any(no_epsilon_covers(run.last) and "hold_out" not in run.last for run in runs)
     note = "Root mean square distance of the nodes' models from their mean."
-    yield Figure("Consensus distance" + (" (not private)" if private else ""), note, _plot(series, axis))
+    yield Figure(f"Consensus distance{' (not private)' * hidden}", note, _plot(series, axis))
 
 
 def _by_node(runs: Sequence[Run], name: str) -> Figure:
     """Each node's own figure at the end."""
     series, markers = [], ("dot", "ring", "diamond")
     for run in runs:
-        values, sample = run.last[f"{name}_by_node"], nodes_judged(run.last, name)
+        values, sample = run.last[f"{name}_by_node"], metrics.nodes_judged(run.last, name)
         points = list(zip(range(len(values)) if sample is None else sample, values, strict=True))
         series.append(run.line(points, joined=False, marker=markers[run.index % len(markers)]))
     every, axis = [value for line in series for _, value in line.points], _axis(name)
@@ -390,14 +380,10 @@ def _diagnostics(runs: Sequence[Run]) -> Iterator[Figure]:
     """Means over nodes of figures about training records."""
     note = "Mean over nodes, computed from training records: not private, must not be passed on."
     for key, words in (("gradient_norm", "gradient norm"), ("clipped_share", "clipped share")):
-        series = [
-            run.line([
-                (row["round"], statistics.fmean(row["not_private"][key]))
-                for row in run.metrics
-                if key in row.get("not_private", {})
-            ])
-            for run in runs
-        ]  # fmt: skip
+        series = []
+        for run in runs:
+            rows = [row for row in run.metrics if key in row.get("not_private", {})]
+            series.append(run.line([(r["round"], statistics.fmean(r["not_private"][key])) for r in rows]))
         if series:
             yield Figure(f"{_upper(words)} (not private)", note, _plot(series, Axis(words)))
 
@@ -450,6 +436,6 @@ def _topologies(runs: Sequence[Run]) -> Iterator[Figure]:
             continue
         drawn.append(run.topology)
         note, chart = charts.topology(run.topology)
-        users = [other.label for other in runs if other.topology == run.topology]
-        used = f" Used by {', '.join(users)}." if len(runs) > 1 else ""
-        yield Figure(f"Topology: {run.topology['kind']}", note + used, chart)
+        users = ", ".join(other.label for other in runs if other.topology == run.topology)
+        note += f" Used by {users}." * (len(runs) > 1)
+        yield Figure(f"Topology: {run.topology['kind']}", note, chart)

@@ -11,6 +11,7 @@ which], …]}` (accounting/chain.py), with `"numbered": true` where every entry 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -77,8 +78,7 @@ class RunDirectory:
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(self.path / "metrics.jsonl", flags, 0o644)
-        with open(fd, "a", encoding="utf-8") as file:
+        with open(os.open(self.path / "metrics.jsonl", flags, 0o644), "a", encoding="utf-8") as file:
             file.write(json.dumps(finite(row)) + "\n")
 
     def trim_metrics(self, rounds: int) -> None:
@@ -112,18 +112,17 @@ class RunLock:
     def take(self) -> None:
         """Lock, or raise where another run has the lock."""
         busy = f"{self._directory} is being written by another run; wait until that one has ended."
-        others = [path.name for path in self._directory.glob("run.*-*.lock") if self._is_about(path)]
+        others = []
+        for path in self._directory.glob("run.*-*.lock"):
+            ends = re.fullmatch(r"run\.(\d+)-(\d+)\.lock", path.name)
+            if ends and self._nodes.start <= int(ends[1]) and int(ends[2]) <= self._nodes.stop:
+                others.append(path.name)
         try:
             for name in dict.fromkeys([self._name, *others]):
                 self._open.append(lock_file(self._directory / name, busy))
         except UserError:
             self.close()
             raise
-
-    def _is_about(self, path: Path) -> bool:
-        """Is it the lock of a process with none but these nodes?"""
-        ends = re.fullmatch(r"run\.(\d+)-(\d+)\.lock", path.name)
-        return ends is not None and self._nodes.start <= int(ends[1]) and int(ends[2]) <= self._nodes.stop
 
     def close(self) -> None:
         while self._open:
@@ -298,12 +297,9 @@ OF_SITE = "run"  # a site's run directory, in its folder of a study
 
 def free_path(name: str) -> Path:
     """Return a directory under runs/ that does not exist yet."""
-    path = RUNS / f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    candidate, count = path, 1
-    while candidate.exists():
-        count += 1
-        candidate = path.with_name(f"{path.name}-{count}")
-    return candidate
+    name = f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = itertools.chain([name], (f"{name}-{count}" for count in itertools.count(2)))
+    return next(RUNS / one for one in names if not (RUNS / one).exists())
 
 
 def without_none(value: Any) -> Any:
@@ -330,10 +326,8 @@ def pack(content: Mapping[str, Any]) -> dict[str, Any]:
 def unpack(content: Mapping[str, Any]) -> dict[str, Any]:
     """Undo `pack`; raise ValueError for what `pack` cannot have written."""
     forms = ({"values", "of"}, {"values", "of", "numbered"})
-    return {
-        key: _unpacked(value) if isinstance(value, dict) and set(value) in forms else value
-        for key, value in content.items()
-    }
+    is_packed = {key: isinstance(value, dict) and set(value) in forms for key, value in content.items()}
+    return {key: _unpacked(value) if is_packed[key] else value for key, value in content.items()}
 
 
 def _packed(values: list[Any]) -> Any:
@@ -348,9 +342,10 @@ def _packed(values: list[Any]) -> Any:
 
 
 def _unpacked(form: dict[str, Any]) -> list[Any]:
-    runs = form["of"]
-    ends = runs[-1] if isinstance(runs, list) and runs else None
-    last = ends[1] if isinstance(ends, list) and len(ends) == 3 else None
+    try:
+        _, last, _ = form["of"][-1]
+    except LookupError:
+        raise ValueError("its 'of' is empty") from None
     if type(last) is not int or not MANY <= last < MOST_NODES:
         raise ValueError("its 'of' is not a list of runs")
     values = spread(form, range(last + 1))

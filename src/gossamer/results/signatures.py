@@ -15,6 +15,7 @@ import hmac
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +112,9 @@ def private_pem(key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
 
 def read_private_key(path: Path, kind: Any) -> Any:
     """Read a private key of this kind, Ed25519 or elliptic curve, from its owner's file."""
-    content = read_private(path)
-    try:
+    content, key = read_private(path), None
+    with suppress(TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: a passphrase locks it
         key = serialization.load_pem_private_key(content, password=None)
-    except (TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: a passphrase locks it
-        key = None
     if not isinstance(key, kind):
         what = f"{path} is no private key in PEM of the kind {kind.__name__}, or a passphrase locks it"
         raise UserError(f"{what}; name or restore the right file.")
@@ -129,12 +128,9 @@ def read_public(text: str) -> str:
     wanted = f"--public-key {text} is neither 64 hexadecimal digits nor a PEM file with an Ed25519 public key"
     if not Path(text).exists():
         raise UserError(f"{wanted}.")
-    try:
-        key = serialization.load_pem_public_key(read_bytes(Path(text)))
-    except (ValueError, UnsupportedAlgorithm) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{wanted}.") from None
+    content, key = read_bytes(Path(text)), None
+    with suppress(ValueError, UnsupportedAlgorithm):
+        key = serialization.load_pem_public_key(content)
     if not isinstance(key, Ed25519PublicKey):
         raise UserError(f"{wanted}.")
     return key.public_bytes_raw().hex()

@@ -1,18 +1,26 @@
-"""The terminal: plain text without markup, and a spinner until the first of it is printed."""
+"""The terminal: plain text without markup, and a spinner until the first of it is printed.
+
+A `Table` of texts and figures shows there, and as plain text, Markdown and CSV.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.status import Status
-from rich.table import Column, Table
+from rich.table import Column
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from gossamer.options.stage import STAGES
@@ -22,26 +30,28 @@ WIDE = 400  # columns off a terminal, where no line is cut and a table must not 
 
 class Terminal(Console):
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print, and end the spinner; with `soft_wrap` no word is broken, and off a terminal no line."""
-        if self.quiet:
-            return
-        end_spinner()
-        if not (kwargs.get("soft_wrap") and self.is_terminal and args):
+        """Print, and end the spinner."""
+        if not self.quiet:
+            end_spinner()
             super().print(*args, **kwargs)
-            return
-        text = args[0] if isinstance(args[0], Text) else Text(args[0])
-        # As many characters as fit, up to the end of a word; else one long word.
-        for line in re.finditer(rf"\S(?:.{{0,{self.width - 2}}}\S)?(?=\s|$)|\S+", text.plain):
-            super().print(text[line.start() : line.end()], **kwargs)
+
+    def say(self, *texts: str | Text) -> None:
+        """Print each text on lines of its own: no word is broken, and off a terminal no line."""
+        for text in (Text(text) if isinstance(text, str) else text for text in texts):
+            if not self.is_terminal:
+                self.print(text, soft_wrap=True)
+                continue
+            # As many characters as fit, up to the end of a word; else one long word.
+            for line in re.finditer(rf"\S(?:.{{0,{self.width - 2}}}\S)?(?=\s|$)|\S+", text.plain):
+                self.print(text[line.start() : line.end()], soft_wrap=True)
 
     def listing(self, entries: Mapping[str, str]) -> None:
         """Print names with a text each, the texts aligned."""
         if not self.is_terminal:
             margin = max(map(len, entries), default=0) + 2
-            for name, text in entries.items():
-                self.print(f"{name:<{margin}}{text}", soft_wrap=True)
+            self.say(*(f"{name:<{margin}}{text}" for name, text in entries.items()))
             return
-        table = Table(Column(no_wrap=True), Column(), box=None, show_header=False, padding=(0, 2, 0, 0))
+        table = RichTable(Column(no_wrap=True), Column(), box=None, show_header=False, padding=(0, 2, 0, 0))
         for name, text in entries.items():
             table.add_row(Text(name, "bold"), Text(text))
         self.print(table)
@@ -100,3 +110,51 @@ def end_spinner() -> None:
         if isinstance(handler, _Spinner):
             STAGES.removeHandler(handler)
             handler.close()
+
+
+@dataclass(frozen=True)
+class Table:
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: Sequence[str] = ()  # one statement per line
+    bold: int | None = None  # the row that stands out in a notebook
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        cells = ([f"{c:<{w}}" for c, w in zip(row, widths, strict=True)] for row in (self.header, *self.rows))
+        return "\n".join([*("  ".join(line).rstrip() for line in cells), *self.caption])
+
+    def show(self, console: Terminal, most: int | None = None) -> None:
+        """Print the table, or the first `most` of its rows; proven ε stands out."""
+        if not console.is_terminal:
+            console.width = max(console.width, WIDE)  # a file has no edge to wrap at
+        styles = ["bold" if name == "proven ε" else "" for name in self.header]
+        shown = RichTable(*(Column(Text(name)) for name in self.header), box=None)
+        for row in self.rows[:most]:
+            shown.add_row(*map(Text, row, styles))
+        console.print(shown)
+        if most is not None and len(self.rows) > most:
+            console.say(f"and {len(self.rows) - most:,} rows more: --json has all nodes")
+        console.say(*self.caption)
+
+    def markdown(self) -> str:
+        rule = ["---"] * len(self.header)
+        lines = (
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (self.header, rule, *self.rows)
+        )
+        # Points of a list, in lines of the length that the pages have.
+        wrap = textwrap.TextWrapper(116, subsequent_indent="  ", break_long_words=False)
+        wrap.break_on_hyphens = False
+        points = ("- " + wrap.fill(statement) for statement in self.caption)
+        return "\n".join([*lines, "", *points, ""])
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Every figure in full precision; empty where there is none."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -62,11 +62,10 @@ def public(row: dict[str, Any]) -> dict[str, Any]:
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """Return name → figure; of a list each node's, as `name/node`."""
-    figures = dict(row)
+    figures = {key: value for key, value in row.items() if key != "round"}
     for name, value in row.items():
         if isinstance(value, list):
             figures |= {f"{name}/{i}": each for i, each in enumerate(value)}
-    figures.pop("round", None)
     return {name: float(value) for name, value in figures.items() if isinstance(value, (int, float))}
 
 

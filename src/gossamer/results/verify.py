@@ -136,9 +136,8 @@ def _check_end(run: Path, manifest: Mapping[str, Any], certificate: Mapping[str,
         raise UserError(f"{path} is signed by another key than {run / 'manifest.json'} names; put it back.")
     known, here = certificate["digests"]["files"], dict(digests_of_files(run))
     for name, digest in known.items():
-        if name not in here and (
-            lexists(run / name) or not name.startswith(_MAY_BE_GONE)
-        ):  # a link to nothing
+        is_link_to_nothing = name not in here and lexists(run / name)
+        if is_link_to_nothing or (name not in here and not name.startswith(_MAY_BE_GONE)):
             raise UserError(f"{run / name} is missing; put it back.")
         if here.get(name, digest) != digest:
             raise UserError(f"{run / name} is not what the run signed at its end; put it back.")

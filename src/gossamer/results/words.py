@@ -13,15 +13,11 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, TypeVar
 
-from gossamer.accounting.observers import NODE, PERSON, RECORD, kind_of
+from gossamer.accounting.observers import NODE, kind_of
 from gossamer.results.certificate import epsilon_text, site_of
 
 T = TypeVar("T")
 _HARDLY = 0.999  # a guess that is right so often leaves hardly anything protected
-_SECRETS = {
-    "add-remove": ("whether it was used at all", "with the {} and without it"),
-    "replace-one": ("which of two values it had", "with either value of the {}"),
-}
 
 
 def day(date: str) -> str:
@@ -35,23 +31,10 @@ def right_guesses(epsilon: float, delta: float) -> float:
 
 
 def promise(c: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of a certificate's proven promise in words, rounded against the promise."""
-    epsilon, delta, kind, site = c["epsilon_proven"], c["delta"], kind_of(c["unit"]), site_of(c)
-    place = f"the site {site}" if site else "a node"
-    every = {
-        RECORD: f"every single record of {place if site else 'every node'}",
-        PERSON: f"every single person, with all records of that person at {place},",
-        NODE: f"{place if site else 'every single node'}, with all of its records,",
-    }[kind]
-    secret, cases = _SECRETS[c["adjacency"]]
-    observer, _, seen = c["observer"].partition(": ")
-    guesses = right_guesses(epsilon, delta)
-    large = epsilon >= 13
+    """Return the figures of a certificate's proven promise, rounded against the promise."""
+    epsilon, delta = c["epsilon_proven"], c["delta"]
+    large, guesses = epsilon >= 13, right_guesses(epsilon, delta)
     return {
-        "every": every,
-        "secret": secret,
-        "cases": cases.format(kind),
-        "against": f"{observer}, who sees {seen}" if seen else f"this observer: {observer}",
         "ratio": f"e to the power of {epsilon_text(epsilon)}" if large else f"{_up(math.exp(epsilon), 3):,g}",
         "one_in": f"one in {1 / delta:,.0f}" if 0 < delta < 1 else "none" if delta == 0 else "always",
         "right": _of_hundred(guesses),

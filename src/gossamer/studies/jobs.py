@@ -16,7 +16,7 @@ import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,13 +25,13 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.models.networks import Own
 from gossamer.options.sentences import whole_number
+from gossamer.results.signatures import KEY
 
 if TYPE_CHECKING:
     from gossamer.training.data import DataCache
 
 K = TypeVar("K")
 THREADS = 1  # of each process: as many processes as cores, and the same sums everywhere
-KEY_FILE = "run.key"  # stays where it was made
 _WAIT = 60.0  # seconds without any worker; Dask's setting gossamer.wait says otherwise
 
 
@@ -73,13 +73,8 @@ class Engine:
             remedy = "register the model in a plug-in of the workers (--plugin), or use --engine local"
             raise UserError(f"{what}; {remedy}.")
 
-    @contextmanager
-    def open(self) -> Iterator[Executor]:
-        executor, close = self._processes() if self.here else self._workers()
-        try:
-            yield executor
-        finally:
-            close()
+    def open(self) -> AbstractContextManager[Executor]:
+        return self._processes() if self.here else self._workers()
 
     def check(self) -> None:
         """Is there a scheduler with a worker? Before anything is written."""
@@ -133,7 +128,8 @@ class Engine:
         here = f"{min(self.jobs, max(1, jobs))} at a time"
         return here if self.here else f"at the workers of {self.address}"
 
-    def _processes(self) -> tuple[Executor, Callable[[], None]]:
+    @contextmanager
+    def _processes(self) -> Iterator[Executor]:
         """Of loky, which does not run a user's script again in its children as multiprocessing does."""
         from joblib.externals.loky import ProcessPoolExecutor
 
@@ -141,9 +137,13 @@ class Engine:
 
         begin = {"initializer": _begin_process, "initargs": (os.getpid(),)}
         executor = ProcessPoolExecutor(self.jobs, env=environment(THREADS), **begin)
-        return executor, lambda: executor.shutdown(wait=True, kill_workers=True)
+        try:
+            yield executor
+        finally:
+            executor.shutdown(wait=True, kill_workers=True)
 
-    def _workers(self) -> tuple[Executor, Callable[[], None]]:
+    @contextmanager
+    def _workers(self) -> Iterator[Executor]:
         try:
             import dask
             import distributed
@@ -160,13 +160,11 @@ class Engine:
             raise UserError(f"{self.name}: no scheduler with a worker answers ({reason}); {how}.") from None
 
         self._client, self._seen = client, time.monotonic()
-
-        def close() -> None:
+        try:
+            yield client.get_executor(pure=False)
+        finally:
             self._client = None
             client.close(timeout=5)  # cancels what this client alone waits for
-
-        executor: Executor = client.get_executor(pure=False)
-        return executor, close
 
 
 def settled(future: Future[Outcome], log: Path) -> Outcome:
@@ -232,7 +230,7 @@ def _archive(folder: Path) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(folder.rglob("*")):
-            if path.is_file() and path.name != KEY_FILE:
+            if path.is_file() and path.name != KEY:
                 archive.write(path, path.relative_to(folder))
     return content.getvalue()
 

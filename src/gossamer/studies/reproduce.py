@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,17 +20,16 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.headline import title
 from gossamer.results.rundir import write_atomically
-from gossamer.results.tables import Table, as_csv
-from gossamer.results.terminal import terminal
+from gossamer.results.terminal import Table, as_csv, terminal
 from gossamer.studies import papers
 from gossamer.studies.compare.batch import mark_folder, refuse_foreign, run_rows
+from gossamer.studies.compare.command import figure_text, proven_text, quality_text, summarise, warnings
 from gossamer.studies.compare.grid import Cell, Row, cells
-from gossamer.studies.compare.table import figure_text, proven_text, quality_text, summarise, warnings
 
 Mode = Literal["paper", "sound"]
-MODES: tuple[Mode, ...] = ("paper", "sound")
+MODES: tuple[Mode, ...] = get_args(Mode)
 Scale = Literal["small", "book", "full"]
-SCALES: tuple[Scale, ...] = ("small", "book", "full")
+SCALES: tuple[Scale, ...] = get_args(Scale)
 NOT_PRINTED, NO_CELL = "?", "-"
 AUDITED = "epsilon_audited"
 Where = dict[str, str | list[str]]  # axis → the value or values that match
@@ -235,15 +234,14 @@ def reproduce(name: str, *, scale: str = "small", out: Path | None = None, **opt
     folder = out or default_folder(name, scale)
     summary, results = run_paper_cells(definition, chosen, kept, folder, **options)
     cut = cuts(definition, chosen, kept)
-    rows = write_paper_table(definition, kept, results, cut, folder, quiet=options["quiet"])
+    rows = write_paper_table(definition, kept, results, cut, folder, options["quiet"])
     return {"table": name, "scale": scale, "cut": cut, "rows": rows, **summary}
 
 
 def scale_of(scale: str) -> Scale:
-    known: dict[str, Scale] = {name: name for name in SCALES}
-    if scale not in known:
+    if scale not in SCALES:
         raise UserError(f"--scale {scale} is not known; it can be small, book or full.")
-    return known[scale]
+    return scale
 
 
 def default_folder(name: str, scale: str) -> Path:
@@ -262,8 +260,7 @@ def run_paper_cells(
     from gossamer.auditing.api import AuditRequest
 
     spec, results = definition.audit, Results()
-    attack: dict[str, Any] = {key: getattr(spec, key) for key in ("canary", "observer", "confidence")}
-    attack |= {key: options[key] for key in ("data_dir", "force", "engine")}
+    attack = spec.model_dump() | {key: options[key] for key in ("data_dir", "force", "engine")}
     attack["runs"] = spec.at(scale)
     requests = {place: AuditRequest(config=own[0].config, **attack) for place, own in runs.items()}
     refuse_foreign(folder)
@@ -296,7 +293,6 @@ def write_paper_table(
     results: Results,
     cut: Sequence[str],
     folder: Path,
-    *,
     quiet: bool,
 ) -> list[dict[str, Any]]:
     """One line per cell of the paper, on the terminal and in `folder`; returns the figures."""

@@ -20,7 +20,7 @@ from gossamer.options.sentences import as_mapping, as_path
 from gossamer.results.certificate import account, epsilon_text, relation
 from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
 from gossamer.results.notebook import Shown, quality
-from gossamer.results.tables import Table
+from gossamer.results.terminal import Table
 from gossamer.studies.compare.batch import run_rows
 from gossamer.studies.compare.command import default_folder
 from gossamer.studies.compare.grid import Recipe, Row, lay_out, ledgers, plain

@@ -1,4 +1,4 @@
-"""What an author of a part calls in tests of their own: each check says in a sentence what is to be mended.
+"""What an author of a part calls in tests of their own: each check says in a sentence what is to be fixed.
 
     from gossamer.testing import check_algorithm
 
@@ -14,13 +14,4 @@ from gossamer.testing.algorithm import check_algorithm
 from gossamer.testing.clip import check_clip
 from gossamer.testing.noise import check_noise
 
-__all__ = [
-    "algorithm",
-    "blocks",
-    "check_algorithm",
-    "check_clip",
-    "check_noise",
-    "clip",
-    "noise",
-    "quadratics",
-]
+__all__ = ["algorithm", "check_algorithm", "check_clip", "check_noise", "clip", "noise", "quadratics"]

@@ -14,6 +14,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Constant
 from gossamer.mechanism.noise import Levels, Mechanism, NoiseKind, Participation
+from gossamer.testing.quadratics import require
 
 Floats = NDArray[np.float64]
 NODES, DIMENSION = 4, 20_000
@@ -22,7 +23,7 @@ PART = Participation("poisson", 0.1, "add-remove")
 
 
 def check_noise(noise: NoiseKind, *, end: float = math.inf) -> None:
-    """Raise an AssertionError, with what is to be mended, unless as much noise is added as its releases state.
+    """Raise an AssertionError, with what is to be fixed, unless as much noise is added as its releases state.
 
     `noise` is a kind with its options, as a configuration would make it; `end` is where truncated noise ends, in units
     of its scale. What is drawn is measured: against the noise of each node that is left to someone who sees all the
@@ -35,42 +36,38 @@ def check_noise(noise: NoiseKind, *, end: float = math.inf) -> None:
     name, among = type(noise).__name__, noise.for_node_count(NODES)
     for multiplier, bound in ((1.0, 1.0), (4.0, 0.5)):
         levels = Levels(torch.full((NODES,), multiplier, dtype=torch.float64), Constant(1.0))
-        made = among.make(levels, np.full(NODES, end)).agree(
-            range(NODES), lambda texts: texts, "check", seeded=True
+        own = among.make(levels, np.full(NODES, end))
+        own = own.agree(range(NODES), lambda texts: texts, "check", seeded=True)
+        stated = _stated(name, among, own, multiplier, bound, end)
+        drawn = _drawn(own, 0, multiplier, bound)
+        require(
+            np.array_equal(drawn, _drawn(own, 0, multiplier, bound)),
+            f"{name} draws from elsewhere than the stream it is given; take its noise from the stream, by node and "
+            "number of the draw, or no seeded run can be repeated.",
         )
-        stated = _stated(name, among, made, multiplier, bound, end)
-        drawn = _drawn(made, 0, multiplier, bound)
-        if not np.array_equal(drawn, _drawn(made, 0, multiplier, bound)):
-            raise AssertionError(
-                f"{name} draws from elsewhere than the stream it is given; take its noise from the stream, by node and "
-                "number of the draw, or no seeded run can be repeated."
-            )
         _as_much(name, among, drawn, stated)
-        _fresh(name, drawn, _drawn(made, 1, multiplier, bound))
+        _fresh(name, drawn, _drawn(own, 1, multiplier, bound))
         with suppress(UserError):  # a noise may need all nodes
-            if made.adds and not _drawn(made, 0, multiplier, bound, numbers=8, idle=1)[:-1].any():
-                raise AssertionError(
-                    f"{name} adds nothing once one node's budget is spent; the others still need noise."
-                )
+            others = _drawn(own, 0, multiplier, bound, numbers=8, idle=1)[:-1]
+            idle = f"{name} adds nothing once one node's budget is spent; the others still need noise."
+            require(not own.adds or others.any(), idle)
 
 
 def _stated(
-    name: str, noise: NoiseKind, made: Mechanism, multiplier: float, bound: float, end: float
+    name: str, noise: NoiseKind, own: Mechanism, multiplier: float, bound: float, end: float
 ) -> list[Release]:
     """What each node's ledger would say; what was planned may not be more."""
-    written = [made.release(i, multiplier, bound, DIMENSION, PART, enforced=True) for i in range(NODES)]
-    planned = noise.release(multiplier * bound, bound, DIMENSION, PART, end)
-    for one in written:
-        if one.noise_multiplier < planned.noise_multiplier * (1 - 1e-9):
-            raise AssertionError(
-                f"{name} plans {planned.noise_multiplier:.4g} sensitivities of noise and puts "
-                f"{one.noise_multiplier:.4g} on file; its `release` and its mechanism's must agree."
-            )
+    written = [own.release(i, multiplier, bound, DIMENSION, PART, enforced=True) for i in range(NODES)]
+    planned = noise.release(multiplier * bound, bound, DIMENSION, PART, end).noise_multiplier
+    least = min(one.noise_multiplier for one in written)
+    what = f"{name} plans {planned:.4g} sensitivities of noise and puts {least:.4g} on file"
+    agree = "its `release` and its mechanism's must agree"
+    require(least >= planned * (1 - 1e-9), f"{what}; {agree}.")
     return written
 
 
 def _drawn(
-    made: Mechanism, k: int, multiplier: float, bound: float, *, numbers: int = DIMENSION, idle: int = 0
+    own: Mechanism, k: int, multiplier: float, bound: float, *, numbers: int = DIMENSION, idle: int = 0
 ) -> Floats:
     """(nodes, numbers) the noise of draw k; the last `idle` nodes have spent their budget."""
     sums = torch.zeros(NODES, numbers)
@@ -78,7 +75,7 @@ def _drawn(
         "multiplier": torch.full((NODES,), multiplier, dtype=torch.float64),
         "bound": torch.full((NODES,), bound, dtype=torch.float64),
     }
-    made.add(Stream.seeded(7), np.arange(NODES), k, sums, **scales, active=torch.arange(NODES) < NODES - idle)
+    own.add(Stream.seeded(7), np.arange(NODES), k, sums, **scales, active=torch.arange(NODES) < NODES - idle)
     return np.asarray(sums.double().numpy())
 
 
@@ -86,30 +83,27 @@ def _as_much(name: str, noise: NoiseKind, drawn: Floats, stated: list[Release]) 
     if not noise.adds:
         return
     if noise.gaussian:
-        left = _left_to_the_others(drawn)
-        for i, release in enumerate(stated):
+        for i, (release, left) in enumerate(zip(stated, _left_to_the_others(drawn), strict=True)):
             sigma = release.noise_multiplier * release.sensitivity
-            if left[i] < sigma * (1 - SHARE):
-                raise AssertionError(
-                    f"{name}: node {i}'s release states noise of {sigma:.4g}, and {left[i]:.4g} is left of it to who "
-                    "sees the other nodes' sums; state what is left, or add more."
-                )
+            require(
+                left >= sigma * (1 - SHARE),
+                f"{name}: node {i}'s release states noise of {sigma:.4g}, and {left:.4g} is left of it to who sees the "
+                "other nodes' sums; state what is left, or add more.",
+            )
         return
     for i, release in enumerate(stated):
         density = release.density
-        if density is None:
-            raise AssertionError(
-                f"{name}: a release of kind {release.kind!r} has no density to measure against."
-            )
+        require(density, f"{name}: a release of kind {release.kind!r} has no density to measure against.")
+        assert density is not None
         for share in (0.25, 1.0, 2.0):
             width = share * density.scale
             most = float(density.between(np.array(-width), np.array(width)))
             inside = float((np.abs(drawn[i]) <= width).mean())
-            if inside > most + 5 * math.sqrt(most * (1 - most) / DIMENSION) + 1e-9:
-                raise AssertionError(
-                    f"{name}: {inside:.1%} of node {i}'s noise lies within ±{width:.4g}, where its release states "
-                    f"{most:.1%}; it adds less than it states."
-                )
+            require(
+                inside <= most + 5 * math.sqrt(most * (1 - most) / DIMENSION) + 1e-9,
+                f"{name}: {inside:.1%} of node {i}'s noise lies within ±{width:.4g}, where its release states "
+                f"{most:.1%}; it adds less than it states.",
+            )
 
 
 def _left_to_the_others(drawn: Floats) -> Floats:
@@ -128,8 +122,5 @@ def _fresh(name: str, first: Floats, second: Floats) -> None:
     """No noise twice."""
     size = np.sqrt((first**2).mean(1) * (second**2).mean(1))
     together = np.abs((first * second).mean(1)) / np.where(size > 0, size, 1.0)
-    if together.max() > SHARE:
-        raise AssertionError(
-            f"{name} uses noise of one draw in the next again; whoever subtracts two sums is rid of it: take it from "
-            "the stream by the number of the draw."
-        )
+    what = f"{name} uses noise of one draw again in the next; two sums that are subtracted cancel it"
+    require(together.max() <= SHARE, f"{what}: take it from the stream by the number of the draw.")

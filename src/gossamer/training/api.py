@@ -287,7 +287,7 @@ def configuration(
 def show_replaced(sentence: str | None) -> None:
     """Warn on stderr, before anything else, about settings that a new kind of data removes (see `replaced`)."""
     if sentence is not None and not launched():  # the process that starts ranks has printed it
-        terminal(to_stderr=True).print(f"note: {sentence}", soft_wrap=True)
+        terminal(to_stderr=True).say(f"note: {sentence}")
 
 
 def join_group(config: RunConfig) -> AbstractContextManager[Group]:

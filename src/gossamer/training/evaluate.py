@@ -29,7 +29,7 @@ from gossamer.results.certificate import NOT_PUBLIC
 from gossamer.results.headline import DEFAULT_METRICS, SCORED
 from gossamer.results.metrics import Evaluator
 from gossamer.results.rundir import read_bytes
-from gossamer.results.trained.weights import model_digests
+from gossamer.results.trained import model_digests
 from gossamer.runtime.group import Group
 from gossamer.training.plan import Plan
 from gossamer.training.preprocess import stored_everywhere

@@ -17,7 +17,7 @@ from gossamer.errors import UserError
 from gossamer.options.sentences import as_path
 from gossamer.results.rundir import read_manifest, read_metrics, read_object
 from gossamer.results.signatures import read_certificate
-from gossamer.results.trained.models import Models, UsesModels
+from gossamer.results.trained import Models, UsesModels
 from gossamer.results.verify import Verdict, look_at
 from gossamer.training.run import result_of
 

@@ -26,7 +26,7 @@ from gossamer.models.networks import models as kinds
 from gossamer.results.certificate import SEEDED
 from gossamer.results.rundir import read_manifest
 from gossamer.results.signatures import RunKey
-from gossamer.results.trained.description import Description, Parameter
+from gossamer.results.trained import Description, Parameter
 from gossamer.results.verify import check_beginning
 from gossamer.runtime.group import Group
 from gossamer.topology.kinds import Matrix

@@ -18,11 +18,10 @@ from gossamer.data.tables import Roles, as_records, class_numbers, load_npz, nam
 from gossamer.errors import UserError
 from gossamer.models.losses import Regression
 from gossamer.models.measures import Predictions, key_of, measures_of
+from gossamer.results.export import FILES, card, converted, markdown, whose
 from gossamer.results.headline import nodes_judged, title, written
 from gossamer.results.rundir import finite, make_empty, write_atomically
-from gossamer.results.trained.export import FILES, card, converted, markdown, whose
-from gossamer.results.trained.models import Models, Node
-from gossamer.results.trained.weights import DESCRIPTION
+from gossamer.results.trained import DESCRIPTION, Models, Node
 from gossamer.training.load import LoadedRun, load
 
 KINDS = {".csv": "csv", ".parquet": "parquet", ".npz": "npz"}

@@ -56,8 +56,7 @@ from gossamer.results.rundir import (
 )
 from gossamer.results.signatures import RunKey
 from gossamer.results.track import OpenTracker, certified_facts, privacy_facts, public
-from gossamer.results.trained.models import Models, UsesModels
-from gossamer.results.trained.weights import DESCRIPTION, HeldWeights, digests_of_models
+from gossamer.results.trained import DESCRIPTION, HeldWeights, Models, UsesModels, digests_of_models
 from gossamer.runtime.group import Alone, Group, agreed
 from gossamer.runtime.loop import run as run_loop
 from gossamer.training.assemble import Parts

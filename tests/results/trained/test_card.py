@@ -8,7 +8,7 @@ from tests.support.certificates import certificate
 from tests.support.trained import description
 
 from gossamer.data.inputs import Inputs
-from gossamer.results.trained.export import WITHHELD, card, markdown, meaning
+from gossamer.results.export import WITHHELD, card, markdown, meaning
 
 MANIFEST: dict[str, Any] = {
     "name": "study",

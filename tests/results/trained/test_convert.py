@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load
 from tests.support.trained import trained
 
-from gossamer.results.trained.export import FILES, Prepared, converted, steps_inside
+from gossamer.results.export import FILES, Prepared, converted, steps_inside
 
 STEPS: dict[str, Any] = {"data.ranges": {"a": [-3.0, 3.0]}, "data.scale": "unit-ball", "data.bias": True}
 

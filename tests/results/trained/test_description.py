@@ -15,17 +15,15 @@ from torch import nn
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.models.layers import Centred
-from gossamer.results.trained.description import Parameter, parse, read
-from gossamer.results.trained.export import card, markdown
-from gossamer.results.trained.models import Models
-from gossamer.results.trained.weights import HeldWeights
+from gossamer.results.export import card, markdown
+from gossamer.results.trained import HeldWeights, Models, Parameter, parse_description, read_description
 
 
 def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
     for labels in (("no", "yes"), (False, True), (3, 7), (0.5, 1.5), ()):
         said = description(labels=labels)
         (tmp_path / "model.json").write_text(said.text())
-        assert read(tmp_path / "model.json") == said
+        assert read_description(tmp_path / "model.json") == said
         assert said.names == list(labels or (0, 1))
 
 
@@ -39,10 +37,10 @@ def test_it_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_what_no_run_writes_is_a_sentence(change: dict[str, Any]) -> None:
     content = json.dumps({**json.loads(description().text()), **change}).encode()
     with pytest.raises(UserError, match=r"^run/model\.json is damaged"):
-        parse(content, Path("run/model.json"))
+        parse_description(content, Path("run/model.json"))
     for text in (b"", b"[1]", b"\xff", b"{" * 100_000):
         with pytest.raises(UserError, match=r"^run/model\.json is damaged"):
-            parse(text, Path("run/model.json"))
+            parse_description(text, Path("run/model.json"))
 
 
 def test_a_network_is_built_by_its_name_and_no_larger_than_what_was_trained() -> None:
@@ -121,7 +119,7 @@ def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() ->
                 at = at[step]
             at[place[-1]] = junk
             try:
-                found = parse(json.dumps(said).encode(), Path("model.json"))
+                found = parse_description(json.dumps(said).encode(), Path("model.json"))
                 network = found.network()
                 models = Models(
                     found, HeldWeights(ParameterStack(network), range(1), ZEROS, ZEROS[0]), found.network
@@ -137,4 +135,4 @@ def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() ->
 def test_a_network_of_thousands_of_layers_is_not_begun() -> None:
     said = {**json.loads(description().text()), "model": {"kind": "mlp", "hidden": [1] * 100_000}}
     with pytest.raises(UserError, match="its figures do not fit"):
-        parse(json.dumps(said).encode(), Path("model.json"))
+        parse_description(json.dumps(said).encode(), Path("model.json"))

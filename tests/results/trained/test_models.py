@@ -11,8 +11,7 @@ from tests.support.trained import description
 
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
-from gossamer.results.trained.models import Models
-from gossamer.results.trained.weights import HeldWeights
+from gossamer.results.trained import HeldWeights, Models
 
 ROWS = np.array([[2.0, 0.0], [0.0, 1.0]])
 
@@ -50,7 +49,7 @@ def test_classes_have_their_names_and_probabilities_follow_from_the_loss() -> No
 
 
 def test_one_output_decides_between_two_classes_or_is_the_number() -> None:
-    from gossamer.results.trained.description import Parameter
+    from gossamer.results.trained import Parameter
 
     one: dict[str, Any] = {
         "model": {"kind": "linear"}, "outputs": 1, "parameters": (Parameter(name="1.weight", shape=(1, 2)),),

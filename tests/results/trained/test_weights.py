@@ -13,7 +13,7 @@ from torch import nn
 
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
-from gossamer.results.trained.weights import HeldWeights, StoredWeights, signed_files
+from gossamer.results.trained import HeldWeights, StoredWeights, signed_files
 
 STACK = ParameterStack(nn.Linear(2, 1))
 

@@ -13,8 +13,7 @@ from tests.support.own_records import on_table, write_table
 
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.errors import UserError
-from gossamer.results.tables import Table
-from gossamer.results.terminal import terminal
+from gossamer.results.terminal import Table, terminal
 from gossamer.studies.compare import batch, grid
 from gossamer.studies.compare.batch import Display, alone_in
 from gossamer.studies.compare.grid import Cell, Row

@@ -10,8 +10,8 @@ import pytest
 from tests.support.comparisons import ROWS, result, row
 
 import gossamer
-from gossamer.studies.compare.command import Comparison, curves_page, epsilon_page
-from gossamer.studies.compare.table import compare_table, curve
+from gossamer.results.pages import render
+from gossamer.studies.compare.command import Comparison, compare_table, curve, curves_page, epsilon_page
 from gossamer.training.api import configure
 
 
@@ -22,7 +22,7 @@ def found(rows: list[dict[str, Any]], page: Any) -> Comparison:
 
 def test_a_sweep_is_shown_over_epsilon() -> None:
     labels = ["<x>", "y|z", "plain"]
-    made = found(ROWS, epsilon_page(ROWS, labels, compare_table(ROWS)))
+    made = found(ROWS, epsilon_page(ROWS, labels))
     assert made.rows == ROWS
     assert made.directory == Path("runs/c")
     html, text = made._repr_html_(), repr(made)
@@ -39,13 +39,13 @@ def test_a_sweep_is_shown_over_epsilon() -> None:
 def test_runs_are_shown_over_rounds() -> None:
     results = [[result(0.8), result(0.9)], [result(0.5)]]
     rows = [row(*some, label=label) for some, label in zip(results, "ab", strict=True)]
-    made = found(rows, curves_page([curve(some) for some in results], rows, ["a", "b"], compare_table(rows)))
+    made = found(rows, curves_page([curve(some) for some in results], rows, ["a", "b"]))
     html = made._repr_html_()
     assert (html.count("<polyline"), html.count("<polygon")) == (2, 1)  # a band where there are several seeds
 
 
 def test_plots_hold_the_points_and_need_nothing_else() -> None:
-    page = epsilon_page(ROWS, ["x", "y", "x, non-private"], compare_table(ROWS))
+    page = epsilon_page(ROWS, ["x", "y", "x, non-private"])
     curve_x, level = page.plot.series
     assert curve_x.points == [(1.0, pytest.approx(0.85))]
     assert curve_x.spread == [
@@ -54,11 +54,12 @@ def test_plots_hold_the_points_and_need_nothing_else() -> None:
     assert [y for _, y in level.points] == [0.95, 0.95]
     assert any("no ε is proven: y" in remark for remark in page.remarks)
     assert "δ = 1e-05, add-remove" in page.plot.x.title
-    over_rounds = curves_page([curve([result(0.8), result(0.9)])], ROWS[:1], ["</svg>"], compare_table(ROWS))
+    over_rounds = curves_page([curve([result(0.8), result(0.9)])], ROWS[:1], ["</svg>"])
     (line,) = over_rounds.plot.series
     assert [y for _, y in line.points] == [pytest.approx(0.425), pytest.approx(0.85)]
     assert line.band
-    for text in (page.html(), over_rounds.html()):
+    for one in (page, over_rounds):
+        text = render("compare", page=one, table=compare_table(ROWS))
         assert "default-src 'none'" in text
         assert "<script" not in text
         assert text.count("</svg>") == 1  # a label cannot end the drawing

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from tests.support.comparisons import ROWS, result, row
 
-from gossamer.results.tables import Table, as_csv
-from gossamer.results.terminal import terminal
-from gossamer.studies.compare.table import compare_table, curve, spread, summarise
+from gossamer.results.terminal import Table, as_csv, terminal
+from gossamer.studies.compare.command import compare_table, curve, spread, summarise
 
 
 def test_markdown_says_what_the_figures_mean() -> None:

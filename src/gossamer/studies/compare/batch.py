@@ -10,14 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 import gossamer
 from gossamer.errors import UserError
 from gossamer.results.headline import headline, title, written
-from gossamer.results.rundir import RunDirectory
+from gossamer.results.rundir import RunDirectory, lock_file
 from gossamer.results.terminal import terminal
 from gossamer.studies.compare.grid import Cell, Row
 from gossamer.studies.jobs import Engine, Outcome, train, unpack
@@ -123,12 +121,9 @@ def _spent_before(
     rows: Sequence[Row], plans: dict[str, Plan], out: Path, data_dir: Path | None
 ) -> dict[str, Any] | None:
     """What was spent on the user's records so far; raises if the cells to run would pass their cap."""
-    todo: dict[str, str] = {}  # cell → the one of its row that was planned
-    for row in rows:
-        for cell in row.cells:
-            if not cell.is_finished(out):
-                todo.setdefault(cell.name, row.cells[0].name)
-    counts = Counter(todo.values())
+    # cell → the one of its row that was planned, of the first row that has it
+    planned = {cell.name: (cell, row.cells[0].name) for row in reversed(rows) for cell in row.cells}
+    counts = Counter(first for cell, first in planned.values() if not cell.is_finished(out))
     wanted = [(plan, counts[name]) for name, plan in plans.items()]
     refuse_above_cap(wanted, data_dir)
     return preview(wanted, data_dir)
@@ -141,21 +136,19 @@ def refuse_foreign(out: Path) -> None:
 
 
 def mark_folder(out: Path, rows: Sequence[Row]) -> None:
-    contents = [
-        {"label": row.label, "cells": [{"label": c.label, "folder": f"cells/{c.name}"} for c in row.cells]}
-        for row in rows
-    ]
+    folders = [[{"label": cell.label, "folder": f"cells/{cell.name}"} for cell in row.cells] for row in rows]
+    contents = [{"label": row.label, "cells": own} for row, own in zip(rows, folders, strict=True)]
     RunDirectory(out).write_json(MARK, {"gossamer": gossamer.__version__, "rows": contents})
 
 
 @contextmanager
 def alone_in(out: Path) -> Iterator[None]:
     """Refuse a second comparison that would write into the same folder at the same time."""
+    lock = lock_file(out / ".lock", f"--out {out} is in use by another comparison; wait for it.")
     try:
-        with FileLock(out / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise UserError(f"--out {out} is in use by another comparison; wait for it.") from None
+        yield
+    finally:
+        lock.release()
 
 
 def run_cells(
@@ -203,12 +196,10 @@ class Display(Progress):
         console = terminal(to_stderr=quiet)
         bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         super().__init__(*bars, console=console, disable=not console.is_terminal)
+        self.say = console.say
         self._out, self._total, self._done = out, total, 0
         self._all = self.add_task("cells", total=total)
         self._running: dict[str, tuple[Cell, TaskID]] = {}
-
-    def say(self, line: str) -> None:
-        self.console.print(Text(line), soft_wrap=True)
 
     def started(self, cell: Cell) -> None:
         self._running[cell.name] = (cell, self.add_task(cell.label, total=cell.config.rounds))

@@ -24,8 +24,7 @@ from gossamer.models.lora import merge_lora
 from gossamer.models.losses import MultiLabel, Regression
 from gossamer.results.certificate import site_of
 from gossamer.results.pages import environment
-from gossamer.results.trained.description import BROUGHT, Description
-from gossamer.results.trained.models import Models, Node
+from gossamer.results.trained import BROUGHT, Description, Models, Node
 
 FILES = {"safetensors": "model.safetensors", "onnx": "model.onnx"}
 WITHHELD = "not given: the records are private, and a digest would let others test guesses of them"
@@ -49,15 +48,11 @@ class _Standard(nn.Module):
 
     def __init__(self, standard: Standard, shape: tuple[int, ...]) -> None:
         super().__init__()
-        for name, others, values in (
-            ("middle", 0.0, standard.middle),
-            ("spread", 1.0, standard.spread),
-            ("low", -_MOST, standard.low),
-            ("high", _MOST, standard.high),
-            ("far", _MOST, FAR),
-        ):
-            numbers = torch.full((math.prod(shape),), others)
-            numbers[list(standard.places)] = torch.as_tensor(values, dtype=torch.float32)
+        others = {"middle": 0.0, "spread": 1.0, "low": -_MOST, "high": _MOST, "far": _MOST}
+        for name, other in others.items():
+            numbers = torch.full((math.prod(shape),), other)
+            own = FAR if name == "far" else getattr(standard, name)
+            numbers[list(standard.places)] = torch.as_tensor(own, dtype=torch.float32)
             self.register_buffer(name, numbers.reshape(shape))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -164,9 +159,8 @@ def _onnx(whole: nn.Module, rows: Tensor) -> tuple[bytes, _Run]:
         raise UserError(f"--format onnx needs {error.name}: {how}.") from None
     try:
         shapes = ({0: torch.export.Dim("rows")},)
-        names: dict[str, Any] = {"input_names": ["records"], "output_names": ["outputs"]}
-        few = (rows[:3],)
-        program = torch.onnx.export(whole, few, dynamo=True, dynamic_shapes=shapes, verbose=False, **names)
+        names: dict[str, Any] = {"input_names": ["records"], "output_names": ["outputs"], "verbose": False}
+        program = torch.onnx.export(whole, (rows[:3],), dynamo=True, dynamic_shapes=shapes, **names)
         assert program is not None
         content: bytes = program.model_proto.SerializeToString()
     except Exception as error:  # of whichever part of torch's exporter
@@ -194,8 +188,8 @@ def _first_line(error: Exception) -> str:
 
 
 def card(
-    description: Description,
-    certificate: Mapping[str, Any],
+    d: Description,
+    c: Mapping[str, Any],
     manifest: Mapping[str, Any],
     *,
     rounds: int,
@@ -203,8 +197,7 @@ def card(
     file: str,
     kind: str,
 ) -> dict[str, Any]:
-    """Return what goes with a model: what it is, what it was trained on, and its privacy statement."""
-    c, d = certificate, description
+    """Return what goes with a model: what it is, what it was trained on, and its privacy statement `c`."""
     inside = steps_inside(d.inputs) and kind != "safetensors"
     return {
         "name": manifest["name"],
@@ -220,8 +213,7 @@ def card(
         },
         "outputs": meaning(d),
         "data": {"sha256": WITHHELD, **manifest.get("data", {})},
-        "method": c["method"],
-        "mode": c["mode"],
+        **{key: c[key] for key in ("method", "mode")},
         "nodes": d.nodes,
         "rounds": rounds,
         "privacy": {

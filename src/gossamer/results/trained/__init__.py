@@ -1,1 +1,0 @@
-"""Trained models of a run: description, weights, predictions, export with a card."""
