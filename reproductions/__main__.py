@@ -19,7 +19,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
-from gossamer.studies.compare.grid import Row
+from gossamer.studies.cells import Row
 from gossamer.studies.reproduce import (
     MODES,
     PaperCell,

@@ -16,9 +16,8 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.rundir import write_atomically
 from gossamer.results.terminal import Table, as_csv, terminal
-from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.command import proven_text, quality_text, summarise
-from gossamer.studies.compare.grid import Cell, Row, cells
+from gossamer.studies.cells import Cell, Row, cells, run_rows
+from gossamer.studies.compare import proven_text, quality_text, summarise
 from gossamer.studies.reproduce import Strict, validated
 from reproductions.accuracy_plot import accuracy_plot
 from reproductions.frontier_record import Place, Shown, known_shown, shown_of, write_cells

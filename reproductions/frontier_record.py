@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.studies.compare.grid import Cell
+from gossamer.studies.cells import Cell
 from reproductions.known import Known, Recorded, known_cells, parts_of, settings_of
 from reproductions.record import commit_here, place_of, read_record, write_record
 

@@ -15,8 +15,7 @@ from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.options.sentences import user_error
 from gossamer.results.terminal import terminal
-from gossamer.studies.compare.batch import MARK, Batch
-from gossamer.studies.compare.grid import Cell, Row
+from gossamer.studies.cells import MARK, Batch, Cell, Row
 from gossamer.studies.reproduce import flatten
 
 P = TypeVar("P", bound=Hashable)  # a cell's place in the item

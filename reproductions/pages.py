@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.results.certificate import OBSERVER, UNIT, epsilon_text
 from gossamer.results.rundir import write_atomically
 from gossamer.results.terminal import Table
-from gossamer.studies.compare.grid import cells
+from gossamer.studies.cells import cells
 from gossamer.studies.papers import names
 from gossamer.studies.reproduce import MODES, paper_cells
 from reproductions.definition import PARTS, Definition, NoExperiment, Part, Verdict, read_item

@@ -16,7 +16,7 @@ import gossamer
 from gossamer.errors import UserError
 from gossamer.results.headline import no_epsilon_covers
 from gossamer.results.rundir import read_object, write_atomically
-from gossamer.studies.compare.command import metric_of
+from gossamer.studies.compare import metric_of
 from gossamer.studies.reproduce import AuditSpec, PaperCell, Place
 from reproductions.definition import Definition
 from reproductions.known import Known, Recorded, known_cells, parts_of, settings_of

@@ -9,8 +9,7 @@ from typing import Any
 from gossamer.auditing.api import AuditRequest
 from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
-from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.grid import Cell, Row
+from gossamer.studies.cells import Cell, Row, run_rows
 from reproductions.again import disagreements, spread_of
 from reproductions.known import config_of, parts_of
 from reproductions.record import figure, place_of, read_record, worst_epsilon

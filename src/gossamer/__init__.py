@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gossamer.models.lora import merge_lora as merge_lora
     from gossamer.options.plugins import plugin as plugin
     from gossamer.results.report import report as report
-    from gossamer.studies.compare.command import compare as compare
+    from gossamer.studies.compare import compare as compare
     from gossamer.studies.tune import tune as tune
     from gossamer.training.api import Outcome as Outcome
     from gossamer.training.api import plan as plan
@@ -44,7 +44,7 @@ _HOMES = {
     "PrivateClassifier": "gossamer.estimators",
     "PrivateRegressor": "gossamer.estimators",
     "audit": "gossamer.auditing.api",
-    "compare": "gossamer.studies.compare.command",
+    "compare": "gossamer.studies.compare",
     "load": "gossamer.training.load",
     "lora": "gossamer.models.lora",
     "merge_lora": "gossamer.models.lora",

@@ -154,8 +154,8 @@ def compare(
 ) -> None:
     """Runs side by side: a table with mean ± std over seeds, and its plot. Finished cells are not run again."""
     from gossamer.config.layers import parse_overrides
-    from gossamer.studies.compare.command import compare as run_comparison
-    from gossamer.studies.compare.grid import parse_overs
+    from gossamer.studies.cells import parse_overs
+    from gossamer.studies.compare import compare as run_comparison
 
     common = _study_options(out, jobs, engine, data_dir, force, as_json)
     changes, over_values = parse_overrides(overrides or []), parse_overs(over or [])
@@ -178,7 +178,7 @@ def tune(
 ) -> None:
     """Choose settings by private runs that share one budget; the choice looks at a public hold-out."""
     from gossamer.config.layers import parse_overrides
-    from gossamer.studies.compare.grid import parse_overs
+    from gossamer.studies.cells import parse_overs
     from gossamer.studies.tune import tune as run_tuning
 
     common = _study_options(out, jobs, engine, data_dir, force, as_json)

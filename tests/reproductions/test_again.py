@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.studies.compare.grid import Cell
+from gossamer.studies.cells import Cell
 from reproductions.again import differences, tolerance
 from reproductions.known import settings_of
 

@@ -11,7 +11,7 @@ from tests.support.full_lots import DIGITS
 from gossamer.accounting.profiles import gdp_mu
 from gossamer.config import recipes
 from gossamer.errors import UserError
-from gossamer.studies.compare.grid import cells
+from gossamer.studies.cells import cells
 from gossamer.training.api import configure
 from reproductions import frontier
 

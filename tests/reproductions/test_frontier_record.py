@@ -10,8 +10,8 @@ import pytest
 
 from gossamer.config import recipes
 from gossamer.errors import UserError
-from gossamer.studies.compare.command import summarise
-from gossamer.studies.compare.grid import Cell, cells
+from gossamer.studies.cells import Cell, cells
+from gossamer.studies.compare import summarise
 from reproductions.frontier_record import Place, Shown, known_shown, shown_of, write_cells
 
 PLACE: Place = ("digits", 1.0, "pixels")

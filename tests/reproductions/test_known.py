@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.config import recipes
 from gossamer.errors import UserError
-from gossamer.studies.compare.grid import Cell, cells
+from gossamer.studies.cells import Cell, cells
 from reproductions.known import Known, Recorded, as_today, known_cells, settings_of
 
 QUICK = cells(recipes.read("quickstart"), {}, "quick", 2)

@@ -11,7 +11,6 @@ from tests.support.tables import TINY
 import gossamer
 from gossamer.errors import UserError
 from gossamer.studies import jobs
-from gossamer.studies.compare import batch
 from gossamer.training import estimate
 
 STUDIES = {
@@ -59,7 +58,7 @@ def test_studies_refuse_what_does_not_fit_and_force_tries(
         forced.append(force)
         return {cell.name: "not run here" for cell in todo}
 
-    monkeypatch.setattr(batch, "run_cells", cells)
+    monkeypatch.setattr("gossamer.studies.cells.run_cells", cells)
     code, _, err = command(*words)
     assert (code, "--force to try" in err) == (2, True), err
     assert not Path("o").exists()

@@ -17,8 +17,7 @@ from tests.support.dask_cluster import cluster
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.studies.compare.batch import Display, run_cells
-from gossamer.studies.compare.grid import Cell
+from gossamer.studies.cells import Cell, Display, run_cells
 from gossamer.studies.jobs import Engine, Outcome, settled
 
 

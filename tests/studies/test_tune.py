@@ -12,7 +12,7 @@ import tomli_w
 
 from gossamer.config.layers import parse_overrides
 from gossamer.errors import UserError
-from gossamer.studies.compare.grid import parse_overs
+from gossamer.studies.cells import parse_overs
 from gossamer.studies.tune import Tuning, tune
 from gossamer.training.api import plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gossamer.studies.compare.command import summarise
+from gossamer.studies.compare import summarise
 
 
 def result(accuracy: float, *, proven: float | None = 1.0, claimed: float | None = 0.9) -> dict[str, Any]:

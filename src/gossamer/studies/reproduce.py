@@ -22,9 +22,8 @@ from gossamer.results.headline import title
 from gossamer.results.rundir import write_atomically
 from gossamer.results.terminal import Table, as_csv, terminal
 from gossamer.studies import papers
-from gossamer.studies.compare.batch import mark_folder, refuse_foreign, run_rows
-from gossamer.studies.compare.command import figure_text, proven_text, quality_text, summarise, warnings
-from gossamer.studies.compare.grid import Cell, Row, cells
+from gossamer.studies.cells import Cell, Row, cells, mark_folder, refuse_foreign, run_rows
+from gossamer.studies.compare import figure_text, proven_text, quality_text, summarise, warnings
 
 Mode = Literal["paper", "sound"]
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -21,9 +21,8 @@ from gossamer.results.certificate import account, epsilon_text, relation
 from gossamer.results.headline import headline, larger_is_better, no_epsilon_covers
 from gossamer.results.notebook import Shown, quality
 from gossamer.results.terminal import Table
-from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.command import default_folder
-from gossamer.studies.compare.grid import Recipe, Row, lay_out, ledgers, plain
+from gossamer.studies.cells import Recipe, Row, lay_out, ledgers, plain, run_rows
+from gossamer.studies.compare import default_folder
 
 # What may differ between candidates: nothing that a release's price depends on.
 _FREE = ("algorithm.", "model.", "topology.", "loss", "data.transform", "privacy.clip")

@@ -14,9 +14,8 @@ from tests.support.own_records import on_table, write_table
 from gossamer.accounting.recompute import worst_epsilon
 from gossamer.errors import UserError
 from gossamer.results.terminal import Table, terminal
-from gossamer.studies.compare import batch, grid
-from gossamer.studies.compare.batch import Display, alone_in
-from gossamer.studies.compare.grid import Cell, Row
+from gossamer.studies import cells as module
+from gossamer.studies.cells import Cell, Display, Row, alone_in
 from reproductions.known import finished_rows
 
 FIXED: dict[str, Any] = {"rounds": 2, "privacy__epsilon": None, "privacy__noise__multiplier": 50.0}
@@ -27,8 +26,8 @@ def row(label: str = "quickstart", seeds: int = 1, **changes: Any) -> Row:
     return Row(label, {}, None, tuple(cells))
 
 
-def run(rows: list[Row], out: Path, jobs: int | None = 1) -> batch.Batch:
-    return batch.run_rows(rows, out, jobs=jobs, data_dir=None, quiet=True)
+def run(rows: list[Row], out: Path, jobs: int | None = 1) -> module.Batch:
+    return module.run_rows(rows, out, jobs=jobs, data_dir=None, quiet=True)
 
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ def fake_cells(monkeypatch: pytest.MonkeyPatch, failing: str = "") -> list[str]:
             made.write_json("certificate.json", {"epsilon_proven": 1.0})
         return failed
 
-    monkeypatch.setattr(batch, "run_cells", work)
+    monkeypatch.setattr("gossamer.studies.cells.run_cells", work)
     monkeypatch.setattr(Cell, "verify", lambda cell, out: None)
     return ran
 
@@ -84,7 +83,7 @@ def test_a_batch_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     second = run(rows, out)
     assert again == ["quickstart 1"]
     assert (second.ran, second.kept, second.failed) == (1, 2, {})
-    mark = json.loads((out / batch.MARK).read_text())
+    mark = json.loads((out / module.MARK).read_text())
     assert [cell["label"] for cell in mark["rows"][0]["cells"]] == [f"quickstart {seed}" for seed in range(3)]
     assert second.summary["cells_kept"] == 2
 
@@ -94,17 +93,17 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     """The composition over cells, not only each cell's own ε; and none begins where all would pass the cap."""
     table = write_table(tmp_path / "all.csv")
     (tmp_path / "study.toml").write_text(tomli_w.dumps(on_table(table)))
-    rows = grid.lay_out([str(tmp_path / "study.toml")], overs={"algorithm.lr": [0.1, 0.2]})
-    found = batch.run_rows(rows, tmp_path / "out", jobs=1, data_dir=None, quiet=True)
+    rows = module.lay_out([str(tmp_path / "study.toml")], overs={"algorithm.lr": [0.1, 0.2]})
+    found = module.run_rows(rows, tmp_path / "out", jobs=1, data_dir=None, quiet=True)
     ledgers = sorted((tmp_path / "out" / "cells").iterdir())
     assert found.summary["budget"]["epsilon"] == pytest.approx(worst_epsilon(ledgers), rel=1e-9)
     assert found.summary["budget"]["epsilon"] > 1.4 > max(r[0]["epsilon_proven"] for r in found.results)
     assert (found.summary["budget"]["runs"], found.summary["budget"]["epsilon_before"]) == (2, 0.0)
-    more = grid.lay_out(
+    more = module.lay_out(
         [str(tmp_path / "study.toml")], sets={"privacy.cap": 2.0}, overs={"algorithm.lr": [0.3, 0.4, 0.5]}
     )
     with pytest.raises(UserError, match=r"privacy\.cap = 2"):
-        batch.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
+        module.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
     assert not (tmp_path / "more").exists()
     # What is finished is taken as it was signed, or not at all.
     metrics = next(path / "metrics.jsonl" for path in ledgers)
@@ -119,7 +118,7 @@ def test_cells_of_the_same_records_come_one_after_another() -> None:
     """A cache holds one data set: cells that take turns would have them read again every time."""
     kinds = [("a", "mnist"), ("b", "fashion-mnist"), ("c", "mnist"), ("d", "fashion-mnist")]
     cells = [cell for label, kind in kinds for cell in row(label, seeds=2, data__kind=kind).cells]
-    ordered = batch.by_records(cells, None)
+    ordered = module.by_records(cells, None)
     assert [cell.label for cell in ordered] == ["a 0", "a 1", "c 0", "c 1", "b 0", "b 1", "d 0", "d 1"]
 
 

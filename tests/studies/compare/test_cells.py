@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.configurations import configured
 
 from gossamer.results.rundir import RunDirectory
-from gossamer.studies.compare.grid import Cell, ledgers
+from gossamer.studies.cells import Cell, ledgers
 
 
 def cell(**changes: Any) -> Cell:

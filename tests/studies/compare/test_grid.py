@@ -8,14 +8,14 @@ import pytest
 
 from gossamer.config.layers import parse_overrides
 from gossamer.errors import UserError
-from gossamer.studies.compare import grid
-from gossamer.studies.compare.grid import BASELINES, parse_overs, split_values
+from gossamer.studies import cells as module
+from gossamer.studies.cells import BASELINES, parse_overs, split_values
 
 
-def lay_out(recipes: list[Any], sets: Any = (), overs: Any = (), **how: Any) -> list[grid.Row]:
+def lay_out(recipes: list[Any], sets: Any = (), overs: Any = (), **how: Any) -> list[module.Row]:
     """As the command line does."""
     typed = overs if isinstance(overs, dict) else parse_overs(overs)
-    return grid.lay_out(recipes, sets=parse_overrides(sets), overs=typed, **how)
+    return module.lay_out(recipes, sets=parse_overrides(sets), overs=typed, **how)
 
 
 def test_commas_inside_brackets_braces_and_quotes_do_not_split() -> None:

@@ -11,7 +11,7 @@ from tests.support.comparisons import ROWS, result, row
 
 import gossamer
 from gossamer.results.pages import render
-from gossamer.studies.compare.command import Comparison, compare_table, curve, curves_page, epsilon_page
+from gossamer.studies.compare import Comparison, compare_table, curve, curves_page, epsilon_page
 from gossamer.training.api import configure
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.comparisons import ROWS, result, row
 
 from gossamer.results.terminal import Table, as_csv, terminal
-from gossamer.studies.compare.command import compare_table, curve, spread, summarise
+from gossamer.studies.compare import compare_table, curve, spread, summarise
 
 
 def test_markdown_says_what_the_figures_mean() -> None:

@@ -18,8 +18,7 @@ from gossamer.results.notebook import Shown
 from gossamer.results.pages import render
 from gossamer.results.rundir import write_atomically
 from gossamer.results.terminal import Table, as_csv
-from gossamer.studies.compare.batch import run_rows
-from gossamer.studies.compare.grid import EPSILON, METHOD, Recipe, Row, lay_out, plain, short
+from gossamer.studies.cells import EPSILON, METHOD, Recipe, Row, lay_out, plain, run_rows, short
 
 Column = tuple[str, Callable[[dict[str, Any]], str]]  # its title, and the text of a row in it
 Spread = tuple[float | None, float | None]  # mean and standard deviation
