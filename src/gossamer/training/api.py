@@ -10,9 +10,10 @@ import copy
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
@@ -170,9 +171,9 @@ def _run(
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     listeners = [*map(_listener, callbacks)]
 
-    def call(which: int, value: Any) -> None:
+    def call(name: str, value: Any) -> None:
         for listener in listeners:
-            if (callback := listener[which]) is not None:
+            if (callback := getattr(listener, name, None)) is not None:
                 callback(copy.deepcopy(value))  # what one changes is neither the next one's nor the run's
 
     with join_group(config) as group:
@@ -189,8 +190,8 @@ def _run(
             data_dir=as_path("data_dir", data_dir),
             force=force,
             track=tracker,
-            on_metrics=lambda row: call(1, row),
-            on_round=lambda done: call(0, done),
+            on_metrics=lambda row: call("on_evaluation", row),
+            on_round=lambda done: call("on_round", done),
         )
 
 
@@ -200,15 +201,12 @@ def _in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def _listener(
-    callback: Callback,
-) -> tuple[Callable[[int], Any] | None, Callable[[dict[str, Any]], Any] | None]:
-    """(after a round, after an evaluation)"""
-    on_round, on_evaluation = (getattr(callback, name, None) for name in ("on_round", "on_evaluation"))
-    if on_round or on_evaluation:
-        return on_round, on_evaluation
+def _listener(callback: Callback) -> Any:
+    """An object with on_round, on_evaluation or both, as the callback is one, or is a function of evaluations."""
+    if hasattr(callback, "on_round") or hasattr(callback, "on_evaluation"):
+        return callback
     if callable(callback):
-        return None, callback
+        return SimpleNamespace(on_evaluation=callback)
     raise UserError(
         f"callbacks has {callback!r}; give a function of an evaluation's figures, or an object with on_round or "
         "on_evaluation."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +22,7 @@ from gossamer.models.layers import Centred
 from gossamer.models.networks import Own
 from gossamer.models.networks import models as kinds
 from gossamer.results.certificate import SEEDED
-from gossamer.results.rundir import read_manifest
+from gossamer.results.rundir import digest_of_object, read_manifest
 from gossamer.results.signatures import RunKey
 from gossamer.results.trained import Description, Parameter
 from gossamer.results.verify import check_beginning
@@ -71,7 +69,6 @@ def new_manifest(parts: Parts, identity: str, here: list[range]) -> dict[str, An
         # A digest of private records would let anyone who has this file test guesses of them.
         "data": {k: v for k, v in parts.dataset.provenance.items() if k != "sha256" or not own},
         "noise": SEEDED if o.seeded else "system",
-        "configuration": digest(o.asked),
         "ledgers_here": [[nodes.start, nodes.stop - 1] for nodes in here],  # others are on their own machines
         "versions": versions(),
     }
@@ -193,7 +190,7 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
         # Names, order and declaration of the columns: weights that mean other columns elsewhere learn nothing.
         COLUMNS: [parts.dataset.columns, datasets.options(o.config.data).get("columns") if own else None],
     }
-    here = {name: _digest_of([name, fact]) for name, fact in facts.items()}
+    here = {name: digest_of_object({name: fact}) for name, fact in facts.items()}
     first, *others = group.join([here])
     for rank, other in enumerate(others, start=1):
         names = sorted(name for name in first.keys() | other.keys() if first.get(name) != other.get(name))
@@ -225,10 +222,9 @@ def _flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{above}{key}", value
 
 
-def _digest_of(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+MAY_CHANGE = ("runtime",)  # tables that a resumed run may have otherwise
 
 
 def digest(config: RunConfig) -> str:
-    """Digest of the configuration without `runtime`, which a resumed run may change."""
-    return _digest_of(config.model_dump(exclude={"runtime"}))
+    """Digest of what a resumed run must have as it was."""
+    return digest_of_object(config.model_dump(), without=MAY_CHANGE)

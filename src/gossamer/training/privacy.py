@@ -135,22 +135,14 @@ class PrivacyPlan(Draws):
             "adjacency": self.adjacency,
         }
 
-    @cached_property
-    def _drawn(self) -> dict[tuple[int, ...], list[tuple[float | None, float | None]]]:
-        return {}
-
     def drawn_after(self, rounds: list[int]) -> list[tuple[float | None, float | None]]:
-        """`epsilon_after` for charts: still upper bounds, but no finer than a picture, and computed once.
+        """`epsilon_after` for charts: still upper bounds, but no finer than a picture.
 
         A part costs no more than the whole, which was priced finely.
         """
-        key, most = tuple(rounds), self.worst.proven.epsilon
-        if key not in self._drawn:
-            self._drawn[key] = [
-                (claimed, None if proof is None else min(proof, most))
-                for claimed, proof in self.epsilon_after(rounds, tolerance=DRAWN)
-            ]
-        return self._drawn[key]
+        most = self.worst.proven.epsilon
+        curve = self.epsilon_after(rounds, tolerance=DRAWN)
+        return [(claimed, None if proof is None else min(proof, most)) for claimed, proof in curve]
 
     def epsilon_after(
         self, rounds: list[int], tolerance: float = 0.01

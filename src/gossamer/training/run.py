@@ -48,6 +48,7 @@ from gossamer.results.rundir import (
     RunDirectory,
     RunLock,
     digest_of,
+    digest_of_object,
     free_path,
     ledgers_here,
     manifest_digest,
@@ -63,6 +64,7 @@ from gossamer.training.assemble import Parts
 from gossamer.training.budget import Accounts, everyones, now, worst
 from gossamer.training.evaluate import Evaluation, evaluation_rounds
 from gossamer.training.manifest import (
+    MAY_CHANGE,
     blocks_here,
     count_outputs,
     describe,
@@ -444,16 +446,17 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
     """What the processes of a machine share. The manifest comes last: with it a run has begun."""
     o, notes = parts.plan, [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
     figures, topology = o.privacy.figures(), o.topology.to_json()
-    facts = planned_facts(o, figures, notes)
+    facts, settings = planned_facts(o, figures, notes), o.asked.model_dump()
     RunDirectory.create(directory.path)
     lock.take()
     try:
-        directory.write_config(o.asked.model_dump())
+        directory.write_config(settings)
         directory.write_json("topology.json", topology)
         directory.write_json(PLAN, facts)
         key = RunKey.create(directory.path)
         first = ("config.toml", "topology.json", PLAN)
         digests = {name: digest_of(directory.path / name) for name in first}
+        manifest["configuration"] = digest_of_object(settings, without=MAY_CHANGE)
         manifest |= {"key": key.public, "files": digests}
         if (mark := records_mark(parts, key)) is not None:
             manifest["records_mark"] = mark
