@@ -41,7 +41,7 @@ class Parts:
     x0: Tensor  # what is trained, at the start
     fixed: dict[str, Tensor]  # what training leaves as it is: frozen parameters and buffers
     test: tuple[Tensor, Tensor]
-    rows: NDArray[np.int64] | None = None  # of the data set, node after node
+    rows: NDArray[np.int64]  # of the data set, node after node
     judged: Records | None = None  # kept out of training, for a private evaluation
     judged_rows: NDArray[np.int64] | None = None  # of the data set, node after node
 
@@ -118,13 +118,11 @@ def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
     if config.device != "cpu" and not torch.cuda.is_available():
         raise UserError("is not on this machine", key="device", value=config.device, remedy="use 'cpu'")
     if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
-        raise UserError(
+        problem = (
             "needs a made-up set with as many coefficients as the model has parameters, for example data.kind = "
-            "'synthetic-regression' with model.kind = 'linear'",
-            key="evaluation.metric",
-            value="truth",
-            remedy="use 'hold-out'",
+            "'synthetic-regression' with model.kind = 'linear'"
         )
+        raise UserError(problem, key="evaluation.metric", value="truth", remedy="use 'hold-out'")
     device, everyone = torch.device(config.device), held(o.asked, dataset)
     hosted = everyone.at(nodes, pooled=o.pool is not None)
     units, rows = hosted.units, np.concatenate(hosted.rows)

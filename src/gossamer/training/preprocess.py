@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -238,18 +239,9 @@ def planned_events(
     All are Gaussians on all records: their μ² add up, and each gets its part of the whole.
     """
     whole = sum(step.part for step in steps)
-    return tuple(
-        paid_event(
-            draw,
-            step.released_as,
-            adjacency,
-            epsilon=epsilon,
-            delta=delta,
-            times=times,
-            part=step.part / whole,
-        )
-        for draw, step in enumerate(steps, start=-len(steps))
-    )
+    event = partial(paid_event, adjacency=adjacency, epsilon=epsilon, delta=delta, times=times)
+    draws = enumerate(steps, start=-len(steps))
+    return tuple(event(draw, step.released_as, part=step.part / whole) for draw, step in draws)
 
 
 def paid_event(
