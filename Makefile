@@ -39,17 +39,17 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: $(READY)
-	$(BIN)/pytest -n 2 -m 'slow and not data'
+	$(BIN)/pytest -n 2 --dist worksteal -m 'slow and not data'
 
 # 200 kills under low limits, full disks and locks; the slow suite has the first fifty of them.
 kills: $(READY)
 	GOSSAMER_KILL_SEEDS="0 1 2 3" $(BIN)/pytest -m slow tests/scenarios/test_kill.py
 
 test-data: $(READY)
-	$(BIN)/pytest -n 2 -m data
+	$(BIN)/pytest -n 2 --dist worksteal -m data
 
 # The source archive and the wheel, the wheel in a clean environment of every Python that is on the machine.
 test-dist:

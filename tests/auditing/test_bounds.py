@@ -47,7 +47,7 @@ def best_threshold_bound(mu: float, count: int, delta: float, alpha: float) -> f
     return float(np.max(bounds.ratio_epsilon(hits, side, misses, side, delta, alpha)))
 
 
-@pytest.mark.parametrize("mu", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("mu", [0.5, 2.0, 4.0])
 def test_exact_gaussian_scores_give_the_bounds_theory_gives(mu: float) -> None:
     """40,000 coins, fixed seed, 99.9%. The threshold bound may miss the best threshold, not by much."""
     coins, truth = normal_scores(mu, 40_000), gdp_epsilon(mu, DELTA)

@@ -22,7 +22,6 @@ from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
 
 
-@pytest.mark.parametrize("method", ["book-keeping", "vmap"])
 @pytest.mark.parametrize("case", CASES)
 @settings(deadline=None, max_examples=3, derandomize=True)
 @given(
@@ -31,7 +30,16 @@ from gossamer.kernels.stack import ParameterStack
     seed=st.integers(0, 9),
     weigh=st.sampled_from(sorted(WEIGHS)),
 )
-def test_sum_and_norms(case: str, method: str, nodes: int, lot: int, seed: int, weigh: str) -> None:
+def test_sum_and_norms(case: str, nodes: int, lot: int, seed: int, weigh: str) -> None:
+    sum_and_norms(case, "book-keeping", nodes, lot, seed, weigh)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sum_and_norms_record_by_record(case: str) -> None:
+    sum_and_norms(case, "vmap", 3, 4, 1, "constant")
+
+
+def sum_and_norms(case: str, method: str, nodes: int, lot: int, seed: int, weigh: str) -> None:
     module, points, x, y = problem(case, nodes, lot, seed)
     mask = torch.rand(nodes, lot) < 0.7
     total, norms = ClippedSum(module, cross_entropy, method=method)(points, x, y, mask, WEIGHS[weigh])
@@ -41,7 +49,7 @@ def test_sum_and_norms(case: str, method: str, nodes: int, lot: int, seed: int, 
 
 @pytest.mark.parametrize("method", ["book-keeping", "vmap"])
 @pytest.mark.parametrize("case", ["mlp", "conv twice", "embedding", "group norm"])
-@pytest.mark.parametrize("max_bytes", [1, 2000, 20_000])
+@pytest.mark.parametrize("max_bytes", [1, 2000])
 def test_slices_change_nothing(case: str, method: str, max_bytes: int) -> None:
     module, points, x, y = problem(case, 3, 7, 2)
     mask = torch.rand(3, 7) < 0.6
@@ -92,7 +100,7 @@ def test_slices_keep_within_memory(nodes: int, lot: int, size: int, limit: int, 
 
 @pytest.mark.parametrize("method", ["book-keeping", "vmap"])
 @pytest.mark.parametrize("case", ["mlp", "conv", "layer norm", "embedding", "group norm"])
-@pytest.mark.parametrize("garbage", [float("nan"), float("inf"), 1e30, 0.0])
+@pytest.mark.parametrize("garbage", [float("nan"), 1e30])
 def test_masked_rows_may_hold_anything(case: str, method: str, garbage: float) -> None:
     module, points, x, y = problem(case, 3, 5, 4)
     mask = torch.tensor([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)

@@ -56,6 +56,16 @@ def test_every_file_of_a_toml_is_sought_next_to_it(
     monkeypatch.chdir(away)
     plan = gossamer.plan(toml)  # type: ignore[operator]
     assert plan.result["nodes"] == 3
+
+
+@pytest.mark.slow
+def test_a_comparison_seeks_them_there_too(
+    command: Command, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = tmp_path / "elsewhere"
+    away.mkdir()
+    monkeypatch.chdir(away)
+    toml = str(study / "study.toml")
     code, out, errors = command(
         "compare", toml, "--over", "rounds=1,2", "--jobs", "1", "--json", "--out", "table"
     )

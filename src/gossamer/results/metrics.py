@@ -91,7 +91,8 @@ class Evaluator:
         parameters = {name: view[0] for name, view in self.stack.views(point[None]).items()}
         parts, loss, of = [], 0.0, lambda rows: functional_call(self.module, parameters, (rows,))
         with torch.random.fork_rng(devices=[]):  # a network may draw also here: then the same for every model
-            torch.manual_seed(0)
+            seed = torch.default_generator.manual_seed if point.device.type == "cpu" else torch.manual_seed
+            seed(0)  # torch.manual_seed keeps a stack for a CUDA that may never be used, at each call
             for start in range(0, len(x), BATCH):
                 outputs = outputs_or_nan(of, x[start : start + BATCH])
                 loss += float(self.loss(outputs, y[start : start + BATCH]).double().sum())

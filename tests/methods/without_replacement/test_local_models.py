@@ -103,8 +103,8 @@ def play(models: LocalModels, wants: list[torch.Tensor], lr: Any, public: torch.
 @pytest.mark.parametrize("branch", ["local history", "current lot"])
 @pytest.mark.parametrize("relation", ["replaced", "removed"])
 def test_lemma_4_over_random_neighbours(regularisation: float, branch: str, relation: str) -> None:
-    """1,000 pairs of data sets a case that differ in one record, in the history or in the lot of the write."""
-    nodes, size, width, classes, lot = 500, 12, 3, 2, 4
+    """500 pairs of data sets a case that differ in one record, in the history or in the lot of the write."""
+    nodes, size, width, classes, lot = 250, 12, 3, 2, 4
     turns, worst = size // lot, 0.0
     lr = {0: 0.45, 1: 0.2, 2: 0.1}.__getitem__
     for seed in (1, 2):
