@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from tests.support.pool import Pool
 
 from gossamer.cli import main
@@ -45,6 +46,11 @@ if sys.dont_write_bytecode:
         Path(__file__).parents[1] / ".pytest_cache/bytecode"
     )
 
+# The same examples on every machine, however long one takes there. Others: pytest --hypothesis-profile explore.
+settings.register_profile("explore", deadline=None)
+settings.register_profile("everywhere", deadline=None, derandomize=True)
+settings.load_profile("everywhere")
+
 # No test cuts the power: to wait for the disk thirty times a run is a third of these tests' time.
 os.fsync = lambda fd: None
 
@@ -62,14 +68,19 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_register(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_register(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tests write the same records again and again: what one spent on them is nothing to the next.
 
-    A folder of pytest's own would take milliseconds, for it looks through those of all tests before.
+    A folder of pytest's own would take milliseconds, for it looks through those of all tests before. Kinds that a test
+    registers, also by handing over a class, are forgotten after it.
     """
+    from tests.support.registries import forgotten
+
     own = STATES / str(next(NUMBERS))
     own.mkdir()
     monkeypatch.setenv("GOSSAMER_STATE", str(own))
+    with forgotten():
+        yield
 
 
 def pytest_unconfigure() -> None:

@@ -14,11 +14,7 @@ from gossamer.mechanism.noise import families
 from gossamer.models.losses import losses
 from gossamer.topology.kinds import topologies
 
-TABLES = [
-    RULES,
-    algorithms._made,
-    *(registry._kinds for registry in (datasets, clips, families, losses, topologies)),
-]
+TABLES = [RULES, *(registry._kinds for registry in (datasets, clips, families, losses, topologies))]
 
 
 def rules() -> dict[str, type[Any]]:
@@ -33,5 +29,8 @@ def forgotten() -> Iterator[None]:
         yield
     finally:
         for table, known in zip(TABLES, before, strict=True):
-            table.clear()
-            table.update(known)
+            if table != known:
+                table.clear()
+                table.update(known)
+        for name in [name for name in algorithms._made if name not in algorithms._known()]:
+            algorithms.forget(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -10,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 import torch
-from tests.support.registries import forgotten
 from torch import Tensor, nn
 
 import gossamer
@@ -39,12 +37,6 @@ SMALL = {
         "noise": {"source": "seeded", "schedule": {"kind": "constant"}},
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    with forgotten():
-        yield
 
 
 class State(NamedTuple):

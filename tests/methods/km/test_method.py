@@ -12,7 +12,6 @@ import pytest
 import torch
 from tests.support.configurations import configured, outlined
 from tests.support.mechanism import Book, noise_of
-from tests.support.registries import forgotten
 from torch import Tensor
 
 from gossamer.accounting.proven import proven
@@ -172,11 +171,10 @@ class MeanOfTheLot:
 
 
 def test_resolvents_are_of_losses_of_this_library() -> None:
-    with forgotten():
-        own = configure(LASSO, {"algorithm.operator": "backward"}, loss=MeanOfTheLot())
-        with pytest.raises(UserError, match="operator = 'forward-backward'"):
-            Plan.of(own)
-        Plan.of(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record
+    own = configure(LASSO, {"algorithm.operator": "backward"}, loss=MeanOfTheLot())
+    with pytest.raises(UserError, match="operator = 'forward-backward'"):
+        Plan.of(own)
+    Plan.of(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record
 
 
 ALPHAS = (1.0, 0.8, 0.5, 0.4, 0.1)
