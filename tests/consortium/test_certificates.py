@@ -201,5 +201,5 @@ def test_who_reads_it_needs_no_record_and_no_key(ended: Ended, tmp_path: Path) -
     public.mkdir()
     paths = ended.files(public)
     (public / "a.study").write_bytes(ended.file.read_bytes())
-    assert Study.read(public / "a.study").identity == ended.study.identity
+    assert Study.read(public / "a.study").digest == ended.study.digest
     assert len(verify_set(paths, public / "a.study")) == 5

@@ -60,7 +60,7 @@ def test_versions_count_and_nothing_is_overwritten(north: Coordinator, tmp_path:
     assert (first.version, second.version) == (1, 2)
     assert (path.name, other.name) == ("again----x-1.study", "again----x-2.study")
     assert path.parent == other.parent == north.folder
-    assert first.identity != second.identity
+    assert first.digest != second.digest
     with pytest.raises(UserError, match="not overwritten"):
         pack(north, RECIPE, changes, out=path)
     path.unlink(), other.unlink()

@@ -403,7 +403,7 @@ Lie = Callable[
 
 def with_liar(study: Study, lie: Lie, *honest: str) -> None:
     """Mercy is where the others are and takes nothing; from their round 2 on it sends what `lie` makes."""
-    identity = PackedStudy.read(study.file).identity
+    identity = PackedStudy.read(study.file).digest
     ended: list[str] = []
 
     def mercy(network: Network) -> None:

@@ -40,7 +40,7 @@ class Elm:
         self.site = Site.read(peers.folder / "elm")
         self.members = dict(self.site.roster().members())
         study = Study.read(peers.study)
-        self.study = study.identity
+        self.study = study.digest
         authority = self.site.roster().authority.encode()
         self.identity = Identity(
             "elm",

@@ -63,7 +63,7 @@ def signed_by_site(
     `ledger`: its `ledger_head` and number of `events`, and `at`, the time.
     """
     node, at = study.nodes_for(site).index(site), stamp(ledger.pop("at"))
-    statement = Statement(study=study.identity, site=site, node=node, at=at, **ledger)
+    statement = Statement(study=study.digest, site=site, node=node, at=at, **ledger)
     signature = key.sign(statement.message(certificate), ec.ECDSA(hashes.SHA256())).hex()
     return {**certificate, SITE: {**statement.model_dump(), "signature": signature}}
 
@@ -134,7 +134,7 @@ def _check(file: Path, certificate: Mapping[str, Any], study: Study, rosters: Se
     except ValidationError:
         raise UserError(f"{file} is damaged: its {SITE!r} is not what a site signs.") from None
     name, node = statement.site, statement.node
-    if statement.study != study.identity:
+    if statement.study != study.digest:
         raise UserError(f"{file} is of another study than {study.where}.")
     entries = [entry for roster in rosters for entry in roster.sites if entry.name == name]
     if not entries or study.first_epoch(rosters[-1], name) is None:

@@ -273,7 +273,7 @@ def _describe(study: Study) -> None:
 
     config, terms, model, test = study.config, study.terms, study.model, study.test
     privacy = config.privacy
-    say(f"study {study.name}, version {study.version}, of {day(study.issued)}: {study.identity[:16]}")
+    say(f"study {study.name}, version {study.version}, of {day(study.issued)}: {study.digest[:16]}")
     say(f"consortium {study.roster.consortium}, roster {study.roster.version}: {', '.join(study.sites)}")
     figures = privacy.epsilon, privacy.delta
     epsilon, delta = (f"{one:g}" if isinstance(one, float) else one for one in figures)

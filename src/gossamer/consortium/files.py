@@ -10,6 +10,7 @@ them, so that a signature over a roster is one over nothing else.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import json
 import re
@@ -17,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError
 
 from gossamer.accounting.chain import no_name_twice
 from gossamer.errors import UserError, short
@@ -138,6 +139,7 @@ class SignedFile(NamedTuple):
     """A signed file that was read; `check` tells whether the authority signed it."""
 
     where: str  # the file, for messages
+    content: bytes
     body: dict[str, Any]
     signed: bytes
     signature: bytes
@@ -170,7 +172,29 @@ def read_signed(kind: str, content: bytes, where: str) -> SignedFile:
         body = None
     if signature is None or not isinstance(body, dict):
         raise UserError(f"{where} is damaged: it is not a JSON object and a signature; get it again.")
-    return SignedFile(where, body, content[:end], bytes.fromhex(signature[1].decode()))
+    return SignedFile(where, content, body, content[:end], bytes.fromhex(signature[1].decode()))
+
+
+class SignedModel(Strict):
+    """What a signed file holds."""
+
+    _file: SignedFile = PrivateAttr()
+
+    @classmethod
+    def open(cls, kind: str, content: bytes, where: str) -> Self:
+        """Read and validate it; the signature is not checked yet."""
+        file = read_signed(kind, content, where)
+        model = parse(cls, file.body, f"{where} is damaged")
+        model._file = file
+        return model
+
+    @property
+    def content(self) -> bytes:
+        return self._file.content
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
 
 
 # Reading and writing

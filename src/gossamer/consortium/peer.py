@@ -380,7 +380,7 @@ class _Peer:
         plan, terms = self._plan, self._study.terms
         self._scale = self._scale_in(span)
         return PeerExchange(
-            name=self._name, study=self._study.identity, epoch=epoch_with_graph(plan, *span),
+            name=self._name, study=self._study.digest, epoch=epoch_with_graph(plan, *span),
             algorithm=plan.algorithm, initial=self.run.state, start=start, rounds=self._rounds,
             links=self.links, journal=self.journal, clock=self.clock, uses=lambda: self._grad.uses,
             pace=Pace(terms.deadline, terms.late, self.wait, terms.tick), between=self._check_epoch,

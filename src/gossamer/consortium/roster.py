@@ -6,7 +6,6 @@ from a fork. A change holds in studies packed later from their start, in those p
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from gossamer.consortium import authority as pki
 from gossamer.consortium import files
@@ -73,7 +72,7 @@ class Member(Strict):
         return not self.revoked and (self.left is None or self.left.version > since)
 
 
-class Roster(Strict):
+class Roster(files.SignedModel):
     """One version, verified: there is no other way to get one than `read` and the authority's `sign_roster`."""
 
     consortium: Name
@@ -82,21 +81,18 @@ class Roster(Strict):
     history: list[Digest]  # of all versions before, the first one first
     authority: str  # PEM
     sites: list[Member]  # all that were ever in, by name
-    _content: bytes = PrivateAttr()  # the file
 
     @classmethod
     def read(cls, content: bytes, where: str, authority: str | None = None) -> Roster:
         """Read a signed file. `authority`: the fingerprint that it must be signed under; any, if None."""
-        file = files.read_signed(KIND, content, where)
-        roster = files.parse(cls, file.body, f"{where} is damaged")
-        roster._content = content
+        roster = cls.open(KIND, content, where)
         try:
             signer = roster.signer
         except ValueError as error:
             raise UserError(f"{where} is damaged: its authority's certificate, {error}.") from None
         if authority is not None and pki.fingerprint(signer) != authority:
             raise UserError(f"{where} is another consortium's roster ({roster.fingerprint[:16]}…).")
-        file.check(roster.public_key)
+        roster._file.check(roster.public_key)
         try:
             roster._check()
         except ValueError as error:
@@ -120,10 +116,6 @@ class Roster(Strict):
         if len({pki.public_bytes(site.public_key) for site in self.sites}) < len(names):
             raise ValueError("two sites have the same key")
 
-    @property
-    def content(self) -> bytes:
-        return self._content
-
     @cached_property
     def signer(self) -> x509.Certificate:
         return pki.read_authority_certificate(self.authority, self.consortium)
@@ -138,10 +130,6 @@ class Roster(Strict):
     def fingerprint(self) -> str:
         """Of the authority's certificate."""
         return pki.fingerprint(self.signer)
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
 
     def site(self, name: str) -> Member:
         by_name = {site.name: site for site in self.sites}

@@ -6,7 +6,6 @@ and what a round may take. No record, no path of anybody's machine, no code.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -72,7 +71,7 @@ class Terms(Strict):
     for_science: bool = False  # may the noise protect nobody?
 
 
-class Study(Strict):
+class Study(files.SignedModel):
     """A study that was read and verified."""
 
     name: str
@@ -84,8 +83,6 @@ class Study(Strict):
     model: Model
     test: TestRows | None
     terms: Terms
-    _content: bytes = PrivateAttr()
-    _where: str = PrivateAttr()
     _roster: Roster = PrivateAttr()
 
     @classmethod
@@ -95,30 +92,19 @@ class Study(Strict):
 
     @classmethod
     def of(cls, content: bytes, where: str, authority: str | None = None) -> Study:
-        file = files.read_signed(KIND, content, where)
-        study = files.parse(cls, file.body, f"{where} is damaged")
-        study._content, study._where = content, where
+        study = cls.open(KIND, content, where)
         study._roster = Roster.read(study.signed_roster.encode(), f"the roster in {where}", authority)
-        file.check(study.roster.public_key)
+        study._file.check(study.roster.public_key)
         return study
 
     @property
-    def content(self) -> bytes:
-        return self._content
-
-    @property
     def where(self) -> str:
-        return self._where
+        return self._file.where
 
     @property
     def roster(self) -> Roster:
         """The roster as it was packed; a newer one may be in force by now."""
         return self._roster
-
-    @property
-    def identity(self) -> str:
-        """The digest of the file, which frames and certificates name."""
-        return hashlib.sha256(self.content).hexdigest()
 
     @cached_property
     def config(self) -> RunConfig:
