@@ -40,6 +40,7 @@ RARE_LOW, RARE_HIGH = 1 << 18, (1 << 32) - (1 << 8)
 PER_BLOCK = 8  # samples that one block of the high and of the angle plane give: four pairs
 PARALLEL_SAMPLES = 1 << 17  # from here on every core draws a part
 CHUNK = 1 << 16  # samples between two calls into AES: many against a call, few against the L2 cache
+PART = 1 << 9  # samples that are drawn and rounded in one go, in the first cache
 RATIO = 128.0  # σ/Δ of a release: rounding adds 5e-6 of the variance
 MOST_RATIO = 2.0**24
 # |z − float32(z)| of a pair that is not rare. By rounding errors of u = 2⁻²⁴: the 32 bits of U leave 2⁻³³/(U r) ≤
@@ -105,7 +106,8 @@ class Stream:
                 flagged = [np.zeros((2, 0), np.int64)]
                 for some, at, samples in self._samples(high[rows], part.shape[1], columns.start):
                     _add_scaled(samples, part[some, at], own[some])
-                    flagged.append(_places(np.flatnonzero(np.isnan(samples)), some, at))
+                    row, column = np.divmod(np.flatnonzero(np.isnan(samples)), samples.shape[1])
+                    flagged.append(np.stack([row + some.start, column + at.start]))
                 row, column = np.concatenate(flagged, axis=1)
                 z = self._precise(high[rows][row], column + columns.start)[0]
                 part[row, column] += own[row] * z.astype(f32)
@@ -139,12 +141,18 @@ class Stream:
                 part, own = array[rows, columns], unit[rows]
                 factors = np.ones_like(own) if count else own
                 drawn = None if ready is None else np.asarray(ready)[rows, columns]
-                gaps, unsure, flagged = _kept.gaps, _kept.unsure, [np.zeros((2, 0), np.int64)]
-                for some, at, samples in self._samples(high[rows], part.shape[1], columns.start, drawn):
-                    left = _write_whole(
-                        samples, part[some, at], own[some], factors[some], ratio, gaps, unsure
-                    )
-                    flagged.append(_places(unsure[:left], some, at))
+                keystream, unsure = self._keystream(_kept.counters), _kept.unsure
+                flagged = [np.zeros((2, 0), np.int64)]
+                for some, at in _tiles(*part.shape):
+                    to = part[some, at], own[some], factors[some], ratio, some.start, at.start, unsure
+                    if drawn is None:
+                        words = keystream.pairs(
+                            high[rows][some], columns.start + at.start, at.stop - at.start
+                        )
+                        left = _release(words, *to)
+                    else:
+                        left = _write_whole(drawn[some, at], *to)
+                    flagged.append(unsure[:, :left].copy())
                 row, column = np.concatenate(flagged, axis=1)
                 if len(row):
                     sums, places = part[row, column].astype(f64), column + columns.start
@@ -163,35 +171,15 @@ class Stream:
         return out
 
     def _samples(
-        self,
-        high: NDArray[np.uint64],
-        width: int,
-        offset: int,
-        ready: NDArray[np.float32] | None = None,
+        self, high: NDArray[np.uint64], width: int, offset: int
     ) -> Iterator[tuple[slice, slice, NDArray[np.float32]]]:
-        """Yield rows, columns and their standard normals, NaN of rare pairs, chunk by chunk.
-
-        A chunk is some short rows or a part of a long one.
-        """
-        end = offset + width
-        tile = min(CHUNK, (-(-width // PER_BLOCK) + 1) * PER_BLOCK)  # one for a start inside of a block
-        rows = max(1, CHUNK // tile)
+        """Yield rows, columns and their standard normals, NaN of rare pairs, chunk by chunk."""
         keystream = self._keystream(_kept.counters)
-        for i in range(0, len(high), rows):
-            some = slice(i, min(i + rows, len(high)))
-            for first in range(offset // PER_BLOCK, -(-end // PER_BLOCK), tile // PER_BLOCK):
-                at, stop = max(offset, first * PER_BLOCK), min(end, first * PER_BLOCK + tile)
-                columns = slice(at - offset, stop - offset)
-                if ready is not None:
-                    yield some, columns, ready[some, columns]
-                    continue
-                blocks = -(-stop // PER_BLOCK) - first
-                _write_counters(keystream.counters, high[some], first, blocks)
-                count = some.stop - some.start
-                words = keystream(2 * count * blocks).reshape(count, 2, 4 * blocks)
-                samples = _kept.samples[: 8 * count * blocks].reshape(count, 8 * blocks)
-                _box_muller(words, samples)
-                yield some, columns, samples[:, at - first * PER_BLOCK : stop - first * PER_BLOCK]
+        for some, at in _tiles(len(high), width):
+            words = keystream.pairs(high[some], offset + at.start, at.stop - at.start)
+            samples = _kept.samples[: words.size].reshape(len(words), -1)
+            _box_muller(words, samples)
+            yield some, at, samples[:, : at.stop - at.start]
 
     def _precise(
         self, high: NDArray[np.uint64], places: NDArray[np.int64]
@@ -343,6 +331,12 @@ class _Keystream:
         self._encrypt(room[:-16].data, room.data)
         return room[:-16].view(u32)
 
+    def pairs(self, high: NDArray[np.uint64], offset: int, width: int) -> NDArray[np.uint32]:
+        """Return the words (m, 2, ·) of U and of θ of the samples from `offset` on, which begins a block."""
+        blocks = -(-width // PER_BLOCK)
+        _write_counters(self.counters, high, offset // PER_BLOCK, blocks)
+        return self(2 * len(high) * blocks).reshape(len(high), 2, 4 * blocks)
+
 
 class _Buffers(threading.local):
     """What a chunk needs, one of each per thread: fresh memory would cost as much as the noise."""
@@ -350,8 +344,7 @@ class _Buffers(threading.local):
     def __init__(self) -> None:
         self.counters = np.empty((2 * CHUNK // PER_BLOCK + 1, 2), u64)
         self.samples = np.empty(CHUNK, f32)
-        self.gaps = np.empty(CHUNK, f32)
-        self.unsure = np.empty(CHUNK, np.int64)
+        self.unsure = np.empty((2, CHUNK), np.int64)
 
 
 _kept = _Buffers()
@@ -383,10 +376,13 @@ def _as_array(rows: NDArray[Any] | Tensor) -> Iterator[NDArray[Any]]:
     own.copy_(copy)
 
 
-def _places(flat: NDArray[np.int64], rows: slice, columns: slice) -> NDArray[np.int64]:
-    """Return (2, N): row and column of these places of a chunk, counted row after row."""
-    row, column = np.divmod(flat, columns.stop - columns.start)
-    return np.stack([row + rows.start, column + columns.start])
+def _tiles(rows: int, width: int) -> Iterator[tuple[slice, slice]]:
+    """Cut (rows, width) into chunks: some short rows, or a part of a long one."""
+    tile = min(CHUNK, -(-width // PER_BLOCK) * PER_BLOCK)
+    some = max(1, CHUNK // max(tile, 1))
+    for row in range(0, rows, some):
+        for first in range(0, width, max(tile, 1)):
+            yield slice(row, min(row + some, rows)), slice(first, min(first + tile, width))
 
 
 def _axis(angle: NDArray[np.int64], places: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -483,15 +479,19 @@ def _refine(
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
 def _box_muller(words: NDArray[np.uint32], out: NDArray[np.float32]) -> None:
     """out[i, 2j], out[i, 2j+1] = a pair with U = (high + ½)/2³²; NaN where the pair is rare."""
-    unit, half = f32(2.0**-32), f32(2.0**-33)
     for row in range(words.shape[0]):
-        high, angle, own = words[row, 0], words[row, 1], out[row]
-        for j in range(high.shape[0]):
-            u, v = f32(high[j]) * unit + half, f32(~high[j]) * unit + half
-            own[2 * j], own[2 * j + 1] = _pair(u, v, angle[j])
-        for j in range(high.shape[0]):
-            if high[j] < u32(RARE_LOW) or high[j] >= u32(RARE_HIGH):
-                own[2 * j] = own[2 * j + 1] = f32(np.nan)
+        _fill_pairs(words[row, 0], words[row, 1], out[row])
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FAST, error_model="numpy")
+def _fill_pairs(high: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArray[np.float32]) -> None:
+    unit, half = f32(2.0**-32), f32(2.0**-33)
+    for j in range(high.shape[0]):
+        u, v = f32(high[j]) * unit + half, f32(~high[j]) * unit + half
+        out[2 * j], out[2 * j + 1] = _pair(u, v, angle[j])
+    for j in range(high.shape[0]):
+        if high[j] < u32(RARE_LOW) or high[j] >= u32(RARE_HIGH):
+            out[2 * j] = out[2 * j + 1] = f32(np.nan)
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
@@ -511,32 +511,79 @@ def _write_whole(
     units: NDArray[np.float64],
     factors: NDArray[np.float64],
     ratio: float,
-    gaps: NDArray[np.float32],
+    first_row: int,
+    first: int,
     unsure: NDArray[np.int64],
 ) -> int:
     """sums ← factor·round(sums/Δ + ratio·z) where the error of z leaves one integer.
 
-    Elsewhere the sum stays, and its place goes into `unsure`; returns how many there are.
+    Elsewhere the sum stays, and its row and column, counted from those of the first, go into `unsure`; returns how
+    many there are.
     """
-    width, count = sums.shape[1], 0
-    most = f32(0.5 - ratio * SINGLE_ERROR - 2.0**-20)
+    count, gaps = 0, np.empty(PART)
     for row in range(sums.shape[0]):
-        target, source, gap, unit = sums[row], samples[row], gaps[:width], units[row]
-        inverse, factor = 1.0 / unit, factors[row]
-        for k in range(width):
-            value = target[k] * inverse + ratio * f64(source[k])
-            whole = np.rint(value)
-            gap[k] = f32(abs(value - whole) + abs(value) * 2.0**-50)
-            target[k] = whole * factor if gap[k] < most else target[k]
-        for start in range(0, width, 64):
-            group, missing = gap[start : start + 64], False
+        for start in range(0, sums.shape[1], PART):
+            stop = min(start + PART, sums.shape[1])
+            count = _round_part(
+                samples[row, start:stop], sums[row, start:stop], units[row], factors[row], ratio, gaps,
+                first_row + row, first + start, unsure, count,
+            )  # fmt: skip
+    return count
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+def _release(
+    words: NDArray[np.uint32],
+    sums: NDArray[np.float32] | NDArray[np.float64],
+    units: NDArray[np.float64],
+    factors: NDArray[np.float64],
+    ratio: float,
+    first_row: int,
+    first: int,
+    unsure: NDArray[np.int64],
+) -> int:
+    """`_write_whole` of the samples of these words, which never leave the first cache."""
+    count, gaps, samples = 0, np.empty(PART), np.empty(PART, np.float32)
+    for row in range(sums.shape[0]):
+        for start in range(0, sums.shape[1], PART):
+            stop = min(start + PART, sums.shape[1])
+            at, end = start // 2, (stop + 1) // 2
+            _fill_pairs(words[row, 0, at:end], words[row, 1, at:end], samples)
+            count = _round_part(
+                samples[: stop - start], sums[row, start:stop], units[row], factors[row], ratio, gaps,
+                first_row + row, first + start, unsure, count,
+            )  # fmt: skip
+    return count
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+def _round_part(
+    samples: NDArray[np.float32],
+    sums: NDArray[np.float32] | NDArray[np.float64],
+    unit: float,
+    factor: float,
+    ratio: float,
+    gaps: NDArray[np.float64],
+    row: int,
+    first: int,
+    unsure: NDArray[np.int64],
+    count: int,
+) -> int:
+    most, inverse = 0.5 - ratio * SINGLE_ERROR - 2.0**-20, 1.0 / unit
+    for k in range(sums.shape[0]):
+        value = sums[k] * inverse + ratio * f64(samples[k])
+        whole = np.rint(value)
+        gaps[k] = abs(value - whole) + abs(value) * 2.0**-50
+        sums[k] = whole * factor if gaps[k] < most else sums[k]
+    for start in range(0, sums.shape[0], 64):
+        group, missing = gaps[start : min(start + 64, sums.shape[0])], False
+        for k in range(group.shape[0]):
+            missing |= not group[k] < most
+        if missing:
             for k in range(group.shape[0]):
-                missing |= not group[k] < most
-            if missing:
-                for k in range(group.shape[0]):
-                    if not group[k] < most:
-                        unsure[count] = row * width + start + k
-                        count += 1
+                if not group[k] < most:
+                    unsure[0, count], unsure[1, count] = row, first + start + k
+                    count += 1
     return count
 
 
