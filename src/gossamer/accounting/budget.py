@@ -262,9 +262,7 @@ class Source:
 
     def marked(self) -> tuple[str, str] | None:
         """(hash of the account's last line, path of the account) as the mark has them."""
-        try:
-            self.mark.stat()
-        except OSError:
+        if not os.path.exists(self.mark):  # a folder that cannot be read has no mark either
             return None
         try:
             entry = json.loads(chain.content(self.mark), object_pairs_hook=chain.no_name_twice)
@@ -310,10 +308,9 @@ class Account:
             latest[one.key] = max(latest.get(one.key, one), one, key=lambda s: (s.entry, not s.settled))
         self.spendings = list(latest.values())
         caps = [(file.cap, file.path) for file in files if file.cap is not None]
-        self.cap: float | None = None
-        self.capped: Path | None = None  # the account that has it
-        if caps:
-            self.cap, self.capped = min(caps)
+        self.cap: float | None
+        self.capped: Path | None  # the account that has it
+        self.cap, self.capped = min(caps, default=(None, None))
 
     @property
     def lists_content(self) -> bool:

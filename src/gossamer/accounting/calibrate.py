@@ -40,8 +40,9 @@ class Target:
 
     def cost(self, releases: Iterable[Event | Release | Counted], tolerance: float) -> float:
         """Proven ε, its bounds as close as the tolerance says."""
-        terms = self.delta, self.adjacency
-        return proven(releases, *terms, observer=self.observer, tolerance=tolerance).epsilon
+        return proven(
+            releases, self.delta, self.adjacency, observer=self.observer, tolerance=tolerance
+        ).epsilon
 
 
 def common_factor(multipliers: Sequence[float], target: Target, *, sampling: str, rate: float) -> float:
