@@ -96,9 +96,9 @@ def test_it_stands_in_a_pipeline_and_keeps_its_run_where_it_is_told(tmp_path: Pa
     [
         ({"nodes": 500}, None, "nodes = 500 is more than the 400 samples"),
         ({"owners": "site"}, None, r"owners = 'site' is no column of x; give its number"),
-        ({"owners": 0}, np.zeros(400), "names a column, and fit was given owners too"),
+        ({"owners": 0}, np.zeros(400), "is a column, and fit was given owners too"),
         ({"method": "nothing"}, None, r"algorithm\.kind = 'nothing' is not a method I know"),
-        ({"classes": ["above"]}, None, "at least 2 classes"),
+        ({"classes": ["above"]}, None, "needs 2 classes or more"),
         ({"classes": ["above", "beside"]}, None, "not among the declared classes: \\['below'\\]"),
     ],
 )

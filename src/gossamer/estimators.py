@@ -107,9 +107,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         x, owners = self._split_owners(x, owners)
         if owners is not None:
             if owners.shape != (len(y),):
-                raise UserError(
-                    f"owners has shape {owners.shape}; give a value for each of the {len(y)} rows."
-                )
+                raise UserError(f"owners has shape {owners.shape}; give one for each of the {len(y)} rows.")
             no_value_missing("owners", owners)
         return x, y, owners
 
@@ -161,9 +159,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _split_owners(self, x: Any, owners: Any) -> tuple[Any, Any]:
         """(the features, whose each row is): the column that says so is no feature."""
         if owners is not None and self.owners is not None:
-            raise ValueError(
-                f"owners = {self.owners!r} names a column, and fit was given owners too; give one."
-            )
+            raise ValueError(f"owners = {self.owners!r} is a column, and fit was given owners too; give one.")
         if self.owners is None:
             return x, None if owners is None else array_of("owners", owners)
         if hasattr(x, "columns"):
@@ -236,9 +232,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         except TypeError:
             raise UserError("must list all labels, of one type", key="classes", value=self.classes) from None
         if len(declared) < 2:
-            raise ValueError(
-                f"a classifier needs at least 2 classes; there is one class: {declared.tolist()}."
-            )
+            raise ValueError(f"a classifier needs 2 classes or more; there is one class: {declared[0]!r}.")
         unknown = np.setdiff1d(y, declared)
         if len(unknown):
             raise ValueError(f"y has labels that are not among the declared classes: {unknown[:5].tolist()}.")

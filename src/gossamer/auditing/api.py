@@ -355,9 +355,8 @@ def run_audit(name: str, *, sets: Sequence[str] = (), quiet: bool = False, **opt
     console = terminal(to_stderr=quiet)
 
     def show_start(config: RunConfig) -> None:
-        console.say(
-            f"{config.name}: {config.algorithm.kind}, mode {config.mode}, observer {options['observer']}"
-        )
+        line = f"{config.name}: {config.algorithm.kind}, mode {config.mode}"
+        console.say(f"{line}, observer {options['observer']}")
 
     columns = (TextColumn("attack"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:

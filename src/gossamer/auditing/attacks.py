@@ -88,9 +88,7 @@ def attack_of(o: Plan, observer: str, canary: str | None, records: int = 1) -> A
         raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
     if records > 1 and (writes or canary in ("release", "lengths")):
         remedy = "use --canary dirac, blank, mislabelled or extreme"
-        raise UserError(
-            f"--canary-records {records} is for canaries that are records of a training; {remedy}."
-        )
+        raise UserError(f"--canary-records {records} is for canaries that are records in training; {remedy}.")
     if writes and canary != "release":
         return _writes(o, view, canary)
     if canary is None:
@@ -109,9 +107,7 @@ def attack_of(o: Plan, observer: str, canary: str | None, records: int = 1) -> A
     if canary in canaries.CANARIES:
         return Retraining(assemble(o), canary, view, records=records)
     if canary == "lengths" and not view.sees_all:
-        raise UserError(
-            "--canary lengths measures all nodes' messages; use --observer all or --canary dirac."
-        )
+        raise UserError("--canary lengths measures all messages; use --observer all or --canary dirac.")
     places = LENGTH_ROWS if canary == "lengths" else None
     parts = build(canaries.on_dirac_records(o.asked, o.privacy, places), force=o.forced)
     return Lengths(parts, view) if canary == "lengths" else Axes(parts, view, records=records)
@@ -182,9 +178,7 @@ class Axes(DiracAttack):
         if not view.sees_all:
             if parts.noise_on_messages:
                 what = "noise that is on the messages themselves (privacy.noise.on = 'iterate')"
-                raise UserError(
-                    f"--observer {view.name} cannot filter {what}; use --observer messages or all."
-                )
+                raise UserError(f"--observer {view.name} cannot filter {what}; use messages or all.")
             LinearSystem(parts.plan.algorithm, parts.plan.topology, self._places)
         coins = self._places * (self._nodes if self._target is None else 1)
         self.runs = max(1, math.ceil(ENOUGH_COINS / coins))
@@ -383,9 +377,7 @@ class Releases(Attack):
         for release in releases:
             density_of(release)
         if any(math.isinf(release.sensitivity) for release in releases):
-            note = (
-                "Nothing enforces a bound here; the record moves sums by exactly what the noise is scaled to."
-            )
+            note = "Nothing enforces a bound here; the record moves sums by just what the noise is scaled to."
             self.notes = (note,)
 
     def batch(self, number: int, runs: int) -> Coins:
@@ -408,9 +400,7 @@ class Releases(Attack):
         finite = math.isfinite(release.sensitivity)
         shift = release.sensitivity if finite else 1.0  # the unit of planned events
         away = 0.0
-        if (
-            release.clipped == CLIPPED_LOT
-        ):  # from one side of the ball, where the others hold it, to the opposite
+        if release.clipped == CLIPPED_LOT:  # from where the others hold it to the other side of the ball
             shift *= 2
         elif self._replace_one:  # from one record's side to the other's
             shift = release.shift("replace-one") / 2 if finite else shift

@@ -66,13 +66,9 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
     most, least = (MOST_ROWS, 1) if dense else (MOST_PER_NODE, 2)
     per_holder = places or max(least, min(most, *counts))
     if config.baseline == "central":
-        raise UserError(
-            "baseline = 'central' pools records, Dirac canaries share no axes; use --canary blank."
-        )
+        raise UserError("baseline = 'central' pools records, Dirac canaries do not; use --canary blank.")
     if config.privacy.unit == "node":
-        raise UserError(
-            "privacy.unit = 'node': one unit at a node, Dirac canaries many; use --canary release."
-        )
+        raise UserError("privacy.unit = 'node': one unit a node, Dirac canaries many; use --canary release.")
     if plan.sampling.needs_true_sizes:
         per_holder = min(counts)
         most = math.isqrt(_MOST_NUMBERS // config.nodes) if dense else per_holder
@@ -83,9 +79,7 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
             what = f"{sampling} is audited by --canary dirac on nodes with the same number of records"
             raise UserError(f"{what}; here it is {per_holder} to {max(counts)}, so set data.train_rows.")
         if per_holder > most:
-            what = (
-                f"{sampling} is audited with a row for every record, and {per_holder:,} a node are too many"
-            )
+            what = f"{sampling} is audited with a row for every record, {per_holder:,} a node are too many"
             raise UserError(f"{what}; use at most {most:,}, or --canary release.")
     bound = farthest = 1.0
     if plan.on == "iterate":  # ‖T(x) − x‖ = γ · `assumed`, the paper's B; a reflection moves x twice as far

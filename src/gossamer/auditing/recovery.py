@@ -193,9 +193,7 @@ class MessageReader:
         """Raises if the algorithm cannot be inverted."""
         kind = type(self._algorithm)
         if kind not in RECOVERIES:
-            raise UserError(
-                f"messages of {kind.__name__} cannot be read backwards yet; use --canary release."
-            )
+            raise UserError(f"messages of {kind.__name__} cannot be read backwards; use --canary release.")
         self._recovery = RECOVERIES[kind](self._algorithm, state)
         next(self._recovery)
 
@@ -431,9 +429,7 @@ class LinearSystem:
         matrix, direct = self._stack(self._apply(columns, 0)[0]), self._stack(self._apply(one, 0)[0])
         if not np.allclose(matrix @ one.numpy(), direct, rtol=1e-6, atol=1e-9):
             what = "this algorithm's messages are not linear in its gradients, so only --observer all can read them"
-            linear = (
-                "with DiNNO, algorithm.optimiser = 'plain' is, with dp-dkm algorithm.penalty.kind = 'none'"
-            )
+            linear = "DiNNO's are with algorithm.optimiser = 'plain', dp-dkm's with algorithm.penalty.kind = 'none'"
             raise UserError(f"{what}; {linear}.")
 
 

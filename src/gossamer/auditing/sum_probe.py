@@ -334,9 +334,7 @@ class SumProbe:
     def _refuse_unrepeatable(self, scene: LotScene) -> None:
         first, again = (self._sums(scene, scene.lots)[0] for _ in range(2))
         if bool((scene.in_bounds(first, again) > _MOST_ROUNDING).any()):
-            what = (
-                "the module's sums over one lot differ although torch, numpy and Python draw the same numbers"
-            )
+            what = "the module's sums over one lot differ, and torch, numpy and Python draw the same numbers"
             remedy = "seed its own generator, or draw with torch"
             raise UserError(f"{what}, so no search can tell what a record does; {remedy}.")
 

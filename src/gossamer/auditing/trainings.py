@@ -117,9 +117,8 @@ class Trained:
 
     def coins(self, scores: Any, heads: Any, run: Any, runs: int, details: Any = None) -> Coins:
         """Return the scores of these trainings with their coins; `run` is the training that each came from."""
-        return Coins(
-            scores.ravel(), heads.ravel(), run.ravel(), runs, self.seconds, self.samples, details or {}
-        )
+        of_each = scores.ravel(), heads.ravel(), run.ravel()
+        return Coins(*of_each, runs, self.seconds, self.samples, details or {})
 
 
 @torch.no_grad()

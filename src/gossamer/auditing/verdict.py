@@ -167,9 +167,8 @@ def _best_guesses(coins: Coins, curve: TradeOff) -> Guesses:
     best, chosen, scale = (2.0, 0.0), Guesses(0.5, 0.5), _CHOSEN_AT / max(1, len(coins))
     for candidate, (_, r, v) in at_one_point.promising_guesses(coins, _SHARES):
         many, correct = max(1, round(r * scale)), round(v * scale)
-        p_value = at_one_point.guess_p_value(
-            curve.least_false_alarms, max(_CHOSEN_AT, many), many, min(correct, many)
-        )
+        counts = max(_CHOSEN_AT, many), many, min(correct, many)
+        p_value = at_one_point.guess_p_value(curve.least_false_alarms, *counts)
         if (p_value, -v / r) < best:
             best, chosen = (p_value, -v / r), candidate
     return chosen

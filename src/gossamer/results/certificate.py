@@ -172,10 +172,8 @@ class _Nodes:
         return entries
 
     def public_constants(self) -> list[dict[str, Any]]:
-        return [
-            {**planned, **(self._here[i].header["public"] if i in self._here else {})}
-            for i, planned in enumerate(self._plan["public_constants"])
-        ]
+        own = {i: proof.header["public"] for i, proof in self._here.items()}
+        return [{**planned, **own.get(i, {})} for i, planned in enumerate(self._plan["public_constants"])]
 
     def models(self) -> list[str | None]:
         """Return the digest of every node's model; None of a node whose model is not in the directory."""

@@ -134,10 +134,9 @@ def draw(
         return Markup()
     (wide, high), columns = plots[0].size, min(columns, len(plots))
     width, height = wide * columns, high * math.ceil(len(plots) / columns)
-    parts = [
-        _tag("g", _plot(plot), transform=f"translate({wide * (i % columns)},{high * (i // columns)})")
-        for i, plot in enumerate(plots)
-    ]
+    places = [(wide * (i % columns), high * (i // columns)) for i in range(len(plots))]
+    shifts = (f"translate({x},{y})" for x, y in places)
+    parts = [_tag("g", _plot(plot), transform=shift) for plot, shift in zip(plots, shifts, strict=True)]
     keys: dict[str, tuple[str, str, str]] = {}
     for one in (one for plot in plots for one in plot.series if one.name and one.points):
         keys.setdefault(one.name, (one.name, one.colour, one.dash))
@@ -214,10 +213,9 @@ def topology(content: Mapping[str, Any]) -> tuple[str, Markup]:
     if n > 200:
         return f"{kind}: {n:,} nodes, too many to draw{f': {rule}' if rule else '.'}", Markup()
     directed = bool((content.get("figures") or {}).get("directed"))
-    listed = [
-        [pair if directed else sorted(pair) for pair in edges] for edges in content.get("edges", [])[:64]
-    ]
-    rounds = [{(a, b) for a, b in edges if a != b} for edges in listed]
+    ordered: Any = list if directed else sorted
+    edges_of: list[Any] = [map(ordered, edges) for edges in content.get("edges", [])[:64]]
+    rounds = [{(a, b) for a, b in edges if a != b} for edges in edges_of]
     pairs = sorted(set().union(*rounds))
     words = f"{kind}: {n} node{'s' * (n > 1)}, {len(pairs):,} {'directed ' * directed}link{'s' * (len(pairs) != 1)}"
     if len(rounds) > 1:
@@ -331,9 +329,8 @@ def _series(
 ) -> Markup:
     places, parts = [(x(a), y(b)) for a, b in one.points], []
     if one.band and one.spread:
-        low, high = (
-            [(px, y(ends[k])) for (px, _), ends in zip(places, one.spread, strict=True)] for k in (0, 1)
-        )
+        across = [px for px, _ in places]
+        low, high = (list(zip(across, map(y, ends), strict=True)) for ends in zip(*one.spread, strict=True))
         band = [*high, *reversed(low)]
         parts.append(_tag("polygon", points=_path(band), fill=one.colour, fill_opacity=0.15))
     if one.fill:

@@ -205,9 +205,8 @@ def show_plan(o: Plan, budget: dict[str, Any] | None = None) -> None:
         share, epsilon = exact
         clips = f"noise is for {1 + share:.4f} clips, as sums are floats"
         lines.append(f"rounding: {clips}; exact ones: ε ≈ {epsilon:.4g}")
-    lines.append(
-        f"graph: {graph_line(o.topology.figures())}; {format_bytes(o.bytes_per_round)} per round in all"
-    )
+    graph, size = graph_line(o.topology.figures()), format_bytes(o.bytes_per_round)
+    lines.append(f"graph: {graph}; {size} per round in all")
     console.say(*lines, *account(budget))
 
 

@@ -108,9 +108,8 @@ def outcome_html(result: Mapping[str, Any], certificate: Mapping[str, Any], dire
     """The headline, the statement of the certificate, and how ε grew."""
     names = {"proven ε": "proven", "claimed ε": "claimed", "audited ε ≥": "audited"}
     facts = {name: epsilon_text(certificate[f"epsilon_{key}"]) for name, key in names.items()}
-    facts |= {key: f"{result[key]:,}" for key in ("rounds", "nodes")} | {
-        "seconds": f"{result['seconds']:.1f}"
-    }
+    facts |= {key: f"{result[key]:,}" for key in ("rounds", "nodes")}
+    facts["seconds"] = f"{result['seconds']:.1f}"
     cells = Table(list(facts), [list(facts.values())])
     notes = [*statement(certificate), f"run directory: {result['run_dir']}"]
     heading = quality(result) or "no hold-out, so no accuracy"

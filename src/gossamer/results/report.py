@@ -317,9 +317,8 @@ def _over_rounds(runs: Sequence[Run], name: str) -> Figure:
     for run in runs:
         rows = [row for row in run.metrics if f"{name}_mean" in row]
         points = [(row["round"], row[f"{name}_mean"]) for row in rows]
-        low, high = (
-            [row.get(f"{name}_{end}", row[f"{name}_mean"]) for row in rows] for end in ("min", "max")
-        )
+        means = f"{name}_mean"
+        low, high = ([row.get(f"{name}_{end}", row[means]) for row in rows] for end in ("min", "max"))
         series.append(run.line(points, spread=list(zip(low, high, strict=True)), band=True))
     note = f"Mean over {_sampled(runs, name, 'nodes')}; the band spans the worst and the best of them."
     if all("links" in run.last for run in runs):

@@ -231,9 +231,8 @@ class HeldWeights:
     def write_fixed(self, folder: Path, run: str) -> None:
         """Write the file of what was not trained, if there is something."""
         if self._fixed:
-            _write(
-                folder / FIXED, run, self._fixed, what="frozen parameters and buffers, the same at all nodes"
-            )
+            what = "frozen parameters and buffers, the same at all nodes"
+            _write(folder / FIXED, run, self._fixed, what=what)
 
 
 def _write(path: Path, run: str, tensors: Point, **header: Any) -> None:

@@ -286,10 +286,8 @@ def compare_table(rows: Sequence[dict[str, Any]]) -> Table:
         ("proven ε", proven_text),
     ]
     if not same:
-        columns += [
-            ("δ", lambda row: "—" if row["delta"] is None else f"{row['delta']:g}"),
-            ("adjacency", lambda row: row["adjacency"] or "—"),
-        ]
+        columns.append(("δ", lambda row: "—" if row["delta"] is None else f"{row['delta']:g}"))
+        columns.append(("adjacency", lambda row: row["adjacency"] or "—"))
     columns += [("seconds", lambda row: _spread_text(row, "seconds"))]
     body = tuple(tuple(text(row) for _, text in columns) for row in rows)
     return Table(tuple(title for title, _ in columns), body, tuple(caption(rows, same)))
@@ -302,11 +300,9 @@ def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
     relation = f"δ = {rows[0]['delta']:g}, {rows[0]['adjacency']}; " if same and rows else ""
     units = sorted({row["unit"] for row in rows} - {None})
     plural = "" if count == "1" else "s"
-    lines = [
-        f"Mean ± standard deviation over {count} seed{plural}; ε is the worst over seeds and nodes.",
-        f"ε: {relation}unit: {' or '.join(units or [UNIT])}; observer: {OBSERVER}.",
-    ]
-    return [*lines, *warnings(rows)]
+    mean = f"Mean ± standard deviation over {count} seed{plural}; ε is the worst over seeds and nodes."
+    terms = f"ε: {relation}unit: {' or '.join(units or [UNIT])}; observer: {OBSERVER}."
+    return [mean, terms, *warnings(rows)]
 
 
 def warnings(rows: Sequence[dict[str, Any]]) -> list[str]:
