@@ -43,12 +43,9 @@ def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
         of_records = table.get("kind") == "constant" and table.get("of") != "lot"
         bound = table.get("bound") if of_records else None
         if not _is_number(bound) or not _is_number(rounds):
-            raise UserError(
-                "goes with a number of rounds and a constant clip of records",
-                key="algorithm.lr",
-                value=AUTO,
-                remedy='set rounds and privacy.clip, or both to "auto"',
-            )
+            problem = "goes with a number of rounds and a constant clip of records"
+            remedy = 'set rounds and privacy.clip, or both to "auto"'
+            raise UserError(problem, key="algorithm.lr", value=AUTO, remedy=remedy)
         momentum = algorithm.get("momentum", 0.0)
         if not isinstance(momentum, int | float) or isinstance(momentum, bool) or not 0 <= momentum < 1:
             raise UserError("must lie in [0, 1)", key="algorithm.momentum", value=momentum)

@@ -217,9 +217,9 @@ Step = Annotated[float, Field(gt=0, lt=1e12)]
 class LearningRate:
     """start · decay^(t / rounds) / (t + 1)^power; decay = 1 and power = 0 keep it constant."""
 
-    start: Annotated[Step, Field(description="at the first round")]
-    decay: Annotated[Step, Field(description="what is left of it at the last round")] = 1.0
-    power: Annotated[float, Field(ge=0, le=1, description="of the round by which it is divided")] = 0.0
+    start: Annotated[Step, "at the first round"]
+    decay: Annotated[Step, "what is left of it at the last round"] = 1.0
+    power: Annotated[float, Field(ge=0, le=1), "of the round by which it is divided"] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,19 +228,17 @@ class Algorithm:
 
     lr: Annotated[
         Step | Annotated[LearningRate, Table()],
-        Field(description="step size: a number, { start, decay, power }, or auto: see docs/frontier.md"),
+        "step size: a number, { start, decay, power }, or auto: see docs/frontier.md",
     ] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1, description="share of the last step that is kept")] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1), "share of the last step that is kept"] = 0.0
     mixes: Annotated[
         Annotated[int, Field(ge=1, le=1000)] | Literal["exact"],
-        Field(
-            description="exchanges in a round, each over the next graph; exact: gradients as means of all nodes"
-        ),
+        "exchanges in a round, each over the next graph; exact: gradients as means of all nodes",
     ] = 1
-    tail_average: Annotated[
-        float, Field(ge=0, le=1, description="share of the last rounds whose mean is the model")
-    ] = 0.0
-    final_gossip: Annotated[int, Field(ge=0, le=10_000, description="exchanges of the models at the end")] = 0
+    tail_average: Annotated[float, Field(ge=0, le=1), "share of the last rounds whose mean is the model"] = (
+        0.0
+    )
+    final_gossip: Annotated[int, Field(ge=0, le=10_000), "exchanges of the models at the end"] = 0
 
     kind: ClassVar[str]
     rule: ClassVar[str]  # the name of the update rule

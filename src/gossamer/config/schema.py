@@ -32,17 +32,15 @@ class Strict(BaseModel):
 
 class Noise(Strict):
     source: Literal["system", "seeded"] = "system"
-    family: Annotated[NoiseKind, families] = Field(default=Gaussian(), description="the density of the noise")
-    on: Literal["gradient", "iterate"] = Field(
-        default="gradient",
-        description="what carries the noise: the answers about records, or the messages (dp-dkm)",
-    )
-    schedule: Annotated[NoiseSchedule, schedules] = Field(
-        default=ConstantNoise(), description="how its size goes over the run"
-    )
-    multiplier: Positive | None = Field(
-        default=None, description="noise std / sensitivity at the first round; without it, epsilon decides"
-    )
+    family: Annotated[NoiseKind, families, "the density of the noise"] = Gaussian()
+    on: Annotated[
+        Literal["gradient", "iterate"],
+        "what carries the noise: the answers about records, or the messages (dp-dkm)",
+    ] = "gradient"
+    schedule: Annotated[NoiseSchedule, schedules, "how its size goes over the run"] = ConstantNoise()
+    multiplier: Annotated[
+        Positive | None, "noise std / sensitivity at the first round; without it, epsilon decides"
+    ] = None
 
     @property
     def kind(self) -> NoiseKind:
@@ -59,65 +57,61 @@ def _not_empty(value: list[Any]) -> list[Any]:
 class PersonUnit(Strict):
     """One person: all records with the same value in a column."""
 
-    column: Annotated[str, Field(min_length=1)] = Field(
-        description="the column, or array, that says whose a record is; it is no feature"
-    )
-    combine: Literal["sum", "mean"] = Field(
-        default="sum", description="what of a person's vectors is clipped: their sum, or their mean"
-    )
-    max_records: Count = Field(
-        default=1000,
-        description="most records of a person that a node uses: the first in the order of the file",
-    )
-    max_sites: Count = Field(
-        default=1, description="at how many nodes the same person may be: declared, priced, and kept to"
-    )
+    column: Annotated[
+        str, Field(min_length=1), "the column, or array, that says whose a record is; it is no feature"
+    ]
+    combine: Annotated[
+        Literal["sum", "mean"], "what of a person's vectors is clipped: their sum, or their mean"
+    ] = "sum"
+    max_records: Annotated[
+        Count, "most records of a person that a node uses: the first in the order of the file"
+    ] = 1000
+    max_sites: Annotated[Count, "at how many nodes the same person may be: declared, priced, and kept to"] = 1
 
 
 class Privacy(Strict):
-    epsilon: Epsilon | Annotated[list[Epsilon], AfterValidator(_not_empty)] | None = Field(
-        default=None, description="the target and a hard stop: proven in sound mode, claimed in paper mode"
-    )
-    delta: Delta | Annotated[list[Delta], AfterValidator(_not_empty)] = Field(
-        default=1e-5, description="of (ε, δ): one for all, or one per node as with epsilon"
-    )
-    adjacency: Literal["add-remove", "replace-one"] = Field(
-        default="add-remove", description="by what two data sets differ: a record more, or another record"
-    )
-    unit: Literal["record", "node"] | PersonUnit = Field(
-        default="record",
-        description="what ε protects: a record, a person with all of its records, or a node with all of its",
-    )
-    sampling: Annotated[SamplingKind, samplings] = Field(
-        default=Full(), description="which records, or persons, enter a draw"
-    )
-    clip: Annotated[ClipKind, clips] = Field(
-        default=NoClip(), description="what bounds one record's contribution"
-    )
+    epsilon: Annotated[
+        Epsilon | Annotated[list[Epsilon], AfterValidator(_not_empty)] | None,
+        "the target and a hard stop: proven in sound mode, claimed in paper mode",
+    ] = None
+    delta: Annotated[
+        Delta | Annotated[list[Delta], AfterValidator(_not_empty)],
+        "of (ε, δ): one for all, or one per node as with epsilon",
+    ] = 1e-5
+    adjacency: Annotated[
+        Literal["add-remove", "replace-one"], "by what two data sets differ: a record more, or another record"
+    ] = "add-remove"
+    unit: Annotated[
+        Literal["record", "node"] | PersonUnit,
+        "what ε protects: a record, a person with all of its records, or a node with all of its",
+    ] = "record"
+    sampling: Annotated[SamplingKind, samplings, "which records, or persons, enter a draw"] = Full()
+    clip: Annotated[ClipKind, clips, "what bounds one record's contribution"] = NoClip()
     noise: Noise = Noise(schedule=NoNoise())
-    runs: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=1, description="how many such runs share the budget, where settings are chosen among them"
-    )
-    cap: Epsilon | None = Field(
-        default=None,
-        description="most proven ε of all runs on the same own records together, this one included",
-    )
-    account: AccountName | None = Field(
-        default=None,
-        description="the name of the account of the people whose records these are; {node} in it stands for the node's "
+    runs: Annotated[
+        int, Field(ge=1, le=1000), "how many such runs share the budget, where settings are chosen among them"
+    ] = 1
+    cap: Annotated[
+        Epsilon | None, "most proven ε of all runs on the same own records together, this one included"
+    ] = None
+    account: Annotated[
+        AccountName | None,
+        "the name of the account of the people whose records these are; {node} in it stands for the node's "
         "number. If not set, it is found by the records' content",
-    )
-    centre: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="share of the budget for a private mean of the records, to be subtracted"
-    )
-    preprocessing: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None,
-        description="share of ε for what is found on the records before the first round: data.standardise, private "
+    ] = None
+    centre: Annotated[
+        Annotated[float, Field(gt=0, lt=1)] | None,
+        "share of the budget for a private mean of the records, to be subtracted",
+    ] = None
+    preprocessing: Annotated[
+        Annotated[float, Field(gt=0, lt=1)] | None,
+        "share of ε for what is found on the records before the first round: data.standardise, private "
         "class weights and components",
-    )
-    claim: Literal["gdp-clt", "gdp-clt-lot", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"] = (
-        Field(default="none", description="whose formula gives the claimed ε; the method brings its paper's")
-    )
+    ] = None
+    claim: Annotated[
+        Literal["gdp-clt", "gdp-clt-lot", "gdp-general", "adad2p", "rdp", "dp-dkm", "lemma4", "none"],
+        "whose formula gives the claimed ε; the method brings its paper's",
+    ] = "none"
 
     @property
     def protects(self) -> Unit:
@@ -133,61 +127,57 @@ class Privacy(Strict):
 
 
 class Evaluation(Strict):
-    every: Count | None = Field(
-        default=None, description="rounds between evaluations; about 10 in all if not set"
-    )
-    rows: Count | None = Field(
-        default=None, description="rows of the hold-out used before the last evaluation"
-    )
-    nodes: Count | None = Field(
-        default=None, description="how many nodes' models are judged, drawn by the seed; 1000 if not set"
-    )
-    measures: Annotated[list[Annotated[str, Field(min_length=1)]], AfterValidator(_not_empty)] | None = Field(
-        default=None,
-        description="what is measured on the hold-out, the first being what a run is read by: accuracy, f1, auc, "
+    every: Annotated[Count | None, "rounds between evaluations; about 10 in all if not set"] = None
+    rows: Annotated[Count | None, "rows of the hold-out used before the last evaluation"] = None
+    nodes: Annotated[
+        Count | None, "how many nodes' models are judged, drawn by the seed; 1000 if not set"
+    ] = None
+    measures: Annotated[
+        Annotated[list[Annotated[str, Field(min_length=1)]], AfterValidator(_not_empty)] | None,
+        "what is measured on the hold-out, the first being what a run is read by: accuracy, f1, auc, "
         "log-loss, calibration-error; rmse, mae, pinball-loss, poisson-deviance; if not set accuracy, of numbers rmse, "
         "of several labels f1",
-    )
-    private: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None,
-        description="share of ε for figures on private records, kept out of training: once, of the final models",
-    )
-    part: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.2, description="with private: the part of each node's records, or persons, that is kept out"
-    )
-    bound: Positive | None = Field(
-        default=None,
-        description="with private: the largest error, or loss, of a record that counts, for all but accuracy, f1, auc "
+    ] = None
+    private: Annotated[
+        Annotated[float, Field(gt=0, lt=1)] | None,
+        "share of ε for figures on private records, kept out of training: once, of the final models",
+    ] = None
+    part: Annotated[
+        float,
+        Field(gt=0, lt=1),
+        "with private: the part of each node's records, or persons, that is kept out",
+    ] = 0.2
+    bound: Annotated[
+        Positive | None,
+        "with private: the largest error, or loss, of a record that counts, for all but accuracy, f1, auc "
         "and calibration-error",
-    )
-    diagnostics: Annotated[bool, Field(strict=True)] = Field(
-        default=False, description="losses and clipped shares of the training records; not private, marked so"
-    )
-    metric: Literal["hold-out", "truth"] = Field(
-        default="hold-out",
-        description="the headline: on the hold-out, or against the coefficients of a made-up set",
-    )
+    ] = None
+    diagnostics: Annotated[
+        bool, Field(strict=True), "losses and clipped shares of the training records; not private, marked so"
+    ] = False
+    metric: Annotated[
+        Literal["hold-out", "truth"],
+        "the headline: on the hold-out, or against the coefficients of a made-up set",
+    ] = "hold-out"
 
 
 class Checkpoints(Strict):
-    every: Count | None = Field(
-        default=None, description="rounds between checkpoints, all kept; if not set about 20, the newest kept"
-    )
+    every: Annotated[
+        Count | None, "rounds between checkpoints, all kept; if not set about 20, the newest kept"
+    ] = None
 
 
 class Runtime(Strict):
     """Where the nodes live; nothing of it changes what they compute."""
 
-    kind: Literal["simulator", "processes"] = Field(
-        default="simulator", description="all nodes in this process, or spread over several"
-    )
-    ranks: Count | None = Field(
-        default=None, description="processes to start on this machine; one per core if not set"
-    )
-    blocks: list[Count] | None = Field(default=None, description="nodes of each rank; about even if not set")
-    timeout: Annotated[float, Field(ge=1, le=86400)] = Field(
-        default=60.0, description="seconds a rank waits for another before the run ends"
-    )
+    kind: Annotated[
+        Literal["simulator", "processes"], "all nodes in this process, or spread over several"
+    ] = "simulator"
+    ranks: Annotated[Count | None, "processes to start on this machine; one per core if not set"] = None
+    blocks: Annotated[list[Count] | None, "nodes of each rank; about even if not set"] = None
+    timeout: Annotated[
+        float, Field(ge=1, le=86400), "seconds a rank waits for another before the run ends"
+    ] = 60.0
 
 
 def _device(value: str) -> str:
@@ -197,45 +187,45 @@ def _device(value: str) -> str:
 
 
 class RunConfig(Strict):
-    name: str = Field(default="unnamed", description="names the run directory")
-    mode: Literal["sound", "paper"] = Field(
-        default="sound", description="prove the ε asked for, or do as the method's paper does"
+    name: Annotated[str, "names the run directory"] = "unnamed"
+    mode: Annotated[Literal["sound", "paper"], "prove the ε asked for, or do as the method's paper does"] = (
+        "sound"
     )
-    nodes: Annotated[Count, Field(le=1_000_000)] = Field(description="how many nodes train together")
-    rounds: Annotated[Count, Field(le=10_000_000)] = Field(
-        description="how often they compute and exchange; or auto: see docs/frontier.md"
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(
-        default=0, description="of initialisation, partition and graph; not of noise that protects anyone"
-    )
-    device: Annotated[str, AfterValidator(_device)] = Field(
-        default="cpu",
-        description="cpu, cuda or cuda:1: where gradients are computed; noise is drawn on the CPU",
-    )
-    baseline: Literal["none", "non-private", "no-communication", "central"] = Field(
-        default="none", description="the same run with other parts, for comparison"
-    )
-    weighting: Literal["uniform", "size"] = Field(
-        default="uniform", description="whose mean is minimised: the nodes' means, or over all records"
-    )
-    data: Annotated[Source, datasets] = Field(description="the records, and who holds them")
-    model: Annotated[Model, models] = Field(description="the network; from Python also a module of your own")
-    lora: Annotated[LoRA, Table()] | None = Field(
-        default=None, description="low-rank adapters, the network being frozen but for them"
-    )
-    loss: Annotated[Any, losses] | None = Field(
-        default=None, description="what is minimised; cross-entropy, or ½ r² for numbers, if not set"
-    )
-    topology: Annotated[TopologyKind, topologies] = Field(description="who sends to whom, in which round")
-    algorithm: Annotated[Algorithm, algorithms] = Field(
-        description="the method; brings its privacy parts along"
-    )
-    privacy: Privacy = Field(default=Privacy(), description="what is asked for, and the parts that give it")
-    evaluation: Evaluation = Field(default=Evaluation(), description="when and on what the models are judged")
-    checkpoints: Checkpoints = Field(default=Checkpoints(), description="when the state of a run is kept")
-    runtime: Runtime = Field(
-        default=Runtime(), description="where the nodes live; nothing of it changes what they compute"
-    )
+    nodes: Annotated[Count, Field(le=1_000_000), "how many nodes train together"]
+    rounds: Annotated[
+        Count, Field(le=10_000_000), "how often they compute and exchange; or auto: see docs/frontier.md"
+    ]
+    seed: Annotated[
+        int,
+        Field(ge=0, lt=2**63, strict=True),
+        "of initialisation, partition and graph; not of noise that protects anyone",
+    ] = 0
+    device: Annotated[
+        str,
+        AfterValidator(_device),
+        "cpu, cuda or cuda:1: where gradients are computed; noise is drawn on the CPU",
+    ] = "cpu"
+    baseline: Annotated[
+        Literal["none", "non-private", "no-communication", "central"],
+        "the same run with other parts, for comparison",
+    ] = "none"
+    weighting: Annotated[
+        Literal["uniform", "size"], "whose mean is minimised: the nodes' means, or over all records"
+    ] = "uniform"
+    data: Annotated[Source, datasets, "the records, and who holds them"]
+    model: Annotated[Model, models, "the network; from Python also a module of your own"]
+    lora: Annotated[
+        Annotated[LoRA, Table()] | None, "low-rank adapters, the network being frozen but for them"
+    ] = None
+    loss: Annotated[
+        Annotated[Any, losses] | None, "what is minimised; cross-entropy, or ½ r² for numbers, if not set"
+    ] = None
+    topology: Annotated[TopologyKind, topologies, "who sends to whom, in which round"]
+    algorithm: Annotated[Algorithm, algorithms, "the method; brings its privacy parts along"]
+    privacy: Annotated[Privacy, "what is asked for, and the parts that give it"] = Privacy()
+    evaluation: Annotated[Evaluation, "when and on what the models are judged"] = Evaluation()
+    checkpoints: Annotated[Checkpoints, "when the state of a run is kept"] = Checkpoints()
+    runtime: Annotated[Runtime, "where the nodes live; nothing of it changes what they compute"] = Runtime()
 
     @model_validator(mode="after")
     def a_persons_column_is_no_feature(self) -> RunConfig:
@@ -243,12 +233,9 @@ class RunConfig(Strict):
         unit, data = self.privacy.unit, self.data
         if isinstance(unit, PersonUnit) and isinstance(data, OwnFile):
             if data.person is not None and data.person != unit.column:
-                raise UserError(
-                    f"is another column than privacy.unit.column = {unit.column!r}",
-                    key="data.person",
-                    value=data.person,
-                    remedy="leave data.person out",
-                )
+                problem = f"is another column than privacy.unit.column = {unit.column!r}"
+                remedy = "leave data.person out"
+                raise UserError(problem, key="data.person", value=data.person, remedy=remedy)
             self.__dict__["data"] = replace(data, person=unit.column)
         return self
 

@@ -238,7 +238,7 @@ class Hinge:
 class Quantile:
     """τ r where r = y − t > 0, (τ − 1) r elsewhere: the τ-quantile; τ = ½ is half the absolute error."""
 
-    tau: Annotated[float, Field(gt=0, lt=1, description="which quantile of the targets is fitted")] = 0.5
+    tau: Annotated[float, Field(gt=0, lt=1), "which quantile of the targets is fitted"] = 0.5
     curvature: ClassVar[float] = math.inf
     binary: ClassVar[bool] = False
 

@@ -108,7 +108,7 @@ def _from_zero(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 class Lookup:
     """A number per place, for data.kind = "dirac"; gradients of different places are orthogonal."""
 
-    rows: Annotated[int, Field(ge=2, description="places of the table, 0 … rows − 1")]
+    rows: Annotated[int, Field(ge=2), "places of the table, 0 … rows − 1"]
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -128,9 +128,9 @@ class ShallowCNN:
     Narrow by default: noise grows with the number of parameters, and one sample a round is little signal.
     """
 
-    filters: Annotated[
-        list[Count], Field(min_length=2, max_length=2, description="channels of the two convolutions")
-    ] = field(default_factory=lambda: [8, 16])
+    filters: Annotated[list[Count], Field(min_length=2, max_length=2), "channels of the two convolutions"] = (
+        field(default_factory=lambda: [8, 16])
+    )
     hidden: Annotated[Count, "width of the dense layer"] = 32
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -394,20 +394,18 @@ def pool(config: RunConfig, records: Sequence[int], pairs: Sequence[tuple[float,
         rate, lot = config.privacy.sampling.pooled(total, lot)
         return Pool(total, lot, [rate] * n)
     if config.privacy.sampling.make_uneven([1.0]) is None:
+        problem = (
+            "cannot give nodes of different sizes equal weight in the pooled records of baseline = 'central'"
+        )
+        remedy = "use kind = 'poisson' or weighting = 'size'"
         raise UserError(
-            "cannot give nodes of different sizes equal weight in the pooled records of baseline = 'central'",
-            key="privacy.sampling.kind",
-            value=config.privacy.sampling.kind,
-            remedy="use kind = 'poisson' or weighting = 'size'",
+            problem, key="privacy.sampling.kind", value=config.privacy.sampling.kind, remedy=remedy
         )
     rates = [lot / (n * J) for J in records]
     if max(rates) > 1:
-        raise UserError(
-            f"would draw each record of the smallest node {max(rates):.3g} times a round in baseline = 'central'",
-            key="weighting",
-            value="uniform",
-            remedy="use a smaller privacy.sampling.rate or weighting = 'size'",
-        )
+        problem = f"would draw each record of the smallest node {max(rates):.3g} times a round in baseline = 'central'"
+        remedy = "use a smaller privacy.sampling.rate or weighting = 'size'"
+        raise UserError(problem, key="weighting", value="uniform", remedy=remedy)
     return Pool(total, lot, rates)
 
 
@@ -525,12 +523,9 @@ def _check_bounds(config: RunConfig, draws: int) -> None:
     least, largest = extremes(clip.schedule(draws), draws)
     if not (least >= LEAST_BOUND and largest <= MOST_BOUND):
         extreme = least if least < LEAST_BOUND else largest
-        raise UserError(
-            f"has a bound of {extreme:.3g} in one of its draws, which float32 cannot keep to",
-            key="privacy.clip.kind",
-            value=clip.kind,
-            remedy=f"stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them",
-        )
+        problem = f"has a bound of {extreme:.3g} in one of its draws, which float32 cannot keep to"
+        remedy = f"stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them"
+        raise UserError(problem, key="privacy.clip.kind", value=clip.kind, remedy=remedy)
 
 
 def _check_noise(config: RunConfig, base: PrivacyPlan, factor: float) -> None:

@@ -445,8 +445,8 @@ def _send(tracker: Any, row: dict[str, Any]) -> None:
 def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> RunKey:
     """What the processes of a machine share. The manifest comes last: with it a run has begun."""
     o, notes = parts.plan, [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
-    figures, topology = o.privacy.figures(), o.topology.to_json()
-    facts, settings = planned_facts(o, figures, notes), o.asked.model_dump()
+    figures, settings, topology = o.privacy.figures(), o.asked.model_dump(), o.topology.to_json()
+    facts = planned_facts(o, figures, notes)
     RunDirectory.create(directory.path)
     lock.take()
     try:

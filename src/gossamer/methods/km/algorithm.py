@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 from torch import Tensor
 
 from gossamer.algorithms.base import Grad, Mix, Schedule
@@ -48,18 +48,14 @@ class KM:
     """
 
     lr: Schedule
-    operator: Annotated[str, AfterValidator(_known), Field(description=f"T: {', '.join(OPERATORS)}")] = (
-        "forward-backward"
+    operator: Annotated[str, AfterValidator(_known), f"T: {', '.join(OPERATORS)}"] = "forward-backward"
+    gamma: Annotated[Positive, "γ, the step inside the operator"] = 0.1
+    penalty: Annotated[Penalty, penalties, "the regulariser r"] = NOTHING
+    smoothness: Annotated[Positive | None, "declared L of ∇f; the step is checked against it"] = None
+    prox_first: Annotated[bool, "the penalty's map before mixing, as in the paper"] = False
+    resolvent: Annotated[Literal["record", "node"], "whose loss the resolvent is of; node has no proof"] = (
+        "record"
     )
-    gamma: Annotated[Positive, Field(description="γ, the step inside the operator")] = 0.1
-    penalty: Annotated[Penalty, penalties, Field(description="the regulariser r")] = NOTHING
-    smoothness: Annotated[
-        Positive | None, Field(description="declared L of ∇f; the step is checked against it")
-    ] = None
-    prox_first: Annotated[bool, Field(description="the penalty's map before mixing, as in the paper")] = False
-    resolvent: Annotated[
-        Literal["record", "node"], Field(description="whose loss the resolvent is of; node has no proof")
-    ] = "record"
     weights: ClassVar[str] = "doubly"
 
     def __post_init__(self) -> None:

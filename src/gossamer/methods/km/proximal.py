@@ -77,7 +77,7 @@ class ElasticNet:
     """r = λ‖x‖₁ + ½μ‖x‖²: soft thresholding, then a scaling."""
 
     weight: Weight
-    l2: Annotated[NonNegative, Field(description="μ")]
+    l2: Annotated[NonNegative, "μ"]
 
     def __call__(self, x: Tensor, step: float) -> Tensor:
         return shrink(x, step * self.weight) / (1 + step * self.l2)
@@ -90,8 +90,8 @@ class ElasticNet:
 class Box:
     """r = 0 inside [low, high]^p, ∞ outside: a projection."""
 
-    low: Annotated[Finite, Field(description="smallest value of a parameter")]
-    high: Annotated[Finite, Field(description="largest value of a parameter")]
+    low: Annotated[Finite, "smallest value of a parameter"]
+    high: Annotated[Finite, "largest value of a parameter"]
 
     def __post_init__(self) -> None:
         if not self.low <= self.high:

@@ -37,30 +37,22 @@ class WithoutReplacement:
     rounds: int = 1
     controller: Annotated[
         Literal["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"],
-        Field(description="who chooses between a local step and a write"),
+        "who chooses between a local step and a write",
     ] = "deep-q"
-    observes: Annotated[
-        Literal["raw", "released"], Field(description="what a choice may look at; raw losses have no proof")
-    ] = "released"
-    probability: Annotated[Fraction, Field(description="of a write; controller = probability")] = 0.1
-    threshold: Annotated[
-        NonNegative, Field(description="loss above which a node writes; controller = loss-threshold")
-    ] = 0.3
-    discount: Annotated[float, Field(ge=0, lt=1, description="of later rewards; controller = deep-q")] = 0.0
-    target_every: Annotated[
-        Count, Field(description="turns between target networks; controller = deep-q")
-    ] = 20
-    loss_share: Annotated[
-        float, Field(gt=0, lt=1, description="share of the budget for the losses that a choice looks at")
-    ] = 0.1
-    regularisation: Annotated[NonNegative, Field(description="λ of the penalty ½λ‖w‖²")] = 0.0
-    radius: Annotated[
-        Positive | None, Field(description="of the ball the models are projected into; none if not set")
-    ] = None
-    average: Annotated[bool, Field(description="a write starts halfway to the node's own model")] = True
-    scored: Annotated[Literal["global", "local"], Field(description="which models the accuracies are of")] = (
-        "global"
+    observes: Annotated[Literal["raw", "released"], "what a choice may look at; raw losses have no proof"] = (
+        "released"
     )
+    probability: Annotated[Fraction, "of a write; controller = probability"] = 0.1
+    threshold: Annotated[NonNegative, "loss above which a node writes; controller = loss-threshold"] = 0.3
+    discount: Annotated[float, Field(ge=0, lt=1), "of later rewards; controller = deep-q"] = 0.0
+    target_every: Annotated[Count, "turns between target networks; controller = deep-q"] = 20
+    loss_share: Annotated[
+        float, Field(gt=0, lt=1), "share of the budget for the losses that a choice looks at"
+    ] = 0.1
+    regularisation: Annotated[NonNegative, "λ of the penalty ½λ‖w‖²"] = 0.0
+    radius: Annotated[Positive | None, "of the ball the models are projected into; none if not set"] = None
+    average: Annotated[bool, "a write starts halfway to the node's own model"] = True
+    scored: Annotated[Literal["global", "local"], "which models the accuracies are of"] = "global"
     weights: ClassVar[str] = "adjacency"
     draws: ClassVar[int] = 1
 
