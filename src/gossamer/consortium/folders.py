@@ -203,15 +203,15 @@ class Site(Strict):
     """The keys of site.toml; paths are relative to it."""
 
     consortium: Name
-    site: Name = Field(description="the name in its certificate")
-    authority: Digest = Field(description="fingerprint of the authority whose signatures count")
-    data: _Path = Field(description="the records: CSV, Parquet or npz, as the study says")
-    test: _Path | None = Field(default=None, description="the study's public test rows, if it has some")
-    cap: Epsilon = Field(description="most proven ε of all studies on these records together")
-    account: AccountName | None = Field(default=None, description="name of the account of its people")
-    accounts: _Path | None = Field(default=None, description="folder of the accounts, if not the user's own")
-    public: bool = Field(default=False, description="are the records public? then no cap holds")
-    listen: Listen = Field(default=NONE, description="host:port here, or none")
+    site: Annotated[Name, "the name in its certificate"]
+    authority: Annotated[Digest, "fingerprint of the authority whose signatures count"]
+    data: Annotated[_Path, "the records: CSV, Parquet or npz, as the study says"]
+    test: Annotated[_Path | None, "the study's public test rows, if it has some"] = None
+    cap: Annotated[Epsilon, "most proven ε of all studies on these records together"]
+    account: Annotated[AccountName | None, "name of the account of its people"] = None
+    accounts: Annotated[_Path | None, "folder of the accounts, if not the user's own"] = None
+    public: Annotated[bool, "are the records public? then no cap holds"] = False
+    listen: Annotated[Listen, "host:port here, or none"] = NONE
     _path: Path = PrivateAttr()
 
     @classmethod
@@ -319,11 +319,7 @@ def _line(key: str, value: str | float | None, example: str | float) -> str:
 
 
 def accept(
-    path: Path,
-    content: bytes,
-    where: str,
-    agree: Callable[[Sequence[str]], bool],
-    clock: Clock = now,
+    path: Path, content: bytes, where: str, agree: Callable[[Sequence[str]], bool], clock: Clock = now
 ) -> tuple[Roster, list[str]]:
     """Make a roster the site's own, if it follows from the present one and the operator agrees; with warnings."""
     site = Site.read(path, data="(not set)", cap=1.0)  # the operator may not have filled them in yet

@@ -205,7 +205,7 @@ class Numeric(_Interval):
 
     range: Annotated[Interval | None, "public [lo, hi], mapped to [0, 1]; values outside are clipped"] = None
     mean: Annotated[Finite | None, "public; (value − mean)/scale in place of the value"] = None
-    scale: Annotated[Finite | None, Field(gt=0, description="public; goes with mean")] = None
+    scale: Annotated[Finite | None, Field(gt=0), "public; goes with mean"] = None
     clip: Annotated[Finite | None, Field(gt=0), "with mean: at most so many scales; 5 if not set"] = None
 
     def __post_init__(self) -> None:
@@ -228,7 +228,7 @@ class Numeric(_Interval):
 class Categorical(Column):
     """One of some declared levels: a 0 or 1 for each."""
 
-    levels: Annotated[list[Level], Field(min_length=1, description="public; values that are told apart")]
+    levels: Annotated[list[Level], Field(min_length=1), "public; values that are told apart"]
     other: Annotated[bool, "a number more, 1 for values that are no level; else these are all 0"] = False
 
     types: ClassVar[tuple[str, ...]] = (*Column.types, "date")

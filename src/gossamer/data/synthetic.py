@@ -23,7 +23,7 @@ class _Linear(Source):
 
     n: Annotated[Count, "training rows"] = 1000
     features: Annotated[Count, "numbers of a record"] = 20
-    test: Annotated[int, Field(ge=0, le=10**9, description="rows of the hold-out")] = 200
+    test: Annotated[int, Field(ge=0, le=10**9), "rows of the hold-out"] = 200
     sparsity: Annotated[Fraction, "share of the coefficients that are zero"] = 0.0
 
     shuffled: ClassVar[bool] = True
@@ -59,7 +59,7 @@ class Classification(_Linear):
     """label = argmax_c ⟨x, θ_c⟩ + noise·Gumbel: softmax regression at temperature `noise`, separable at 0."""
 
     noise: Annotated[NonNegative, "scale of the noise on the labels' scores"] = 0.1
-    classes: Annotated[int, Field(ge=2, le=10**6, description="number of classes")] = 2
+    classes: Annotated[int, Field(ge=2, le=10**6), "number of classes"] = 2
 
     @property
     def _outputs(self) -> int:  # type: ignore[override]
@@ -108,7 +108,7 @@ class Counts(_Linear):
 class SeveralLabels(_Linear):
     """Several labels of yes or no a record: P(label l) = σ(⟨x, θ_l⟩) with x and θ standard normal."""
 
-    several: Annotated[int, Field(ge=1, le=10_000, description="number of labels")] = 4
+    several: Annotated[int, Field(ge=1, le=10_000), "number of labels"] = 4
     multi_label: ClassVar[bool] = True
 
     @property

@@ -233,8 +233,8 @@ class _Scheduled(ClipKind):
 class ConstantClip(_Scheduled):
     """Every record's vector, or a lot's mean, is scaled down to one bound."""
 
-    bound: Annotated[Size, Field(description="largest norm of a record's vector, or of a lot's mean")]
-    of: Annotated[Of, Field(description=OF)] = "record"
+    bound: Annotated[Size, "largest norm of a record's vector, or of a lot's mean"]
+    of: Annotated[Of, OF] = "record"
     stays: ClassVar[bool] = True
 
     @property
@@ -249,9 +249,9 @@ class ConstantClip(_Scheduled):
 class DecayingClip(_Scheduled):
     """The bound falls geometrically over the run: Dyn-D2P's C_k."""
 
-    start: Annotated[Size, Field(description="bound of the first draw")]
-    ratio: Annotated[Ratio, Field(description="first bound over last")]
-    of: Annotated[Of, Field(description=OF)] = "record"
+    start: Annotated[Size, "bound of the first draw"]
+    ratio: Annotated[Ratio, "first bound over last"]
+    of: Annotated[Of, OF] = "record"
 
     def schedule(self, draws: int) -> Schedule:
         return Geometric(self.start, 1 / self.ratio, draws)
@@ -261,8 +261,8 @@ class DecayingClip(_Scheduled):
 class SequenceClip(_Scheduled):
     """Given bounds over equal stretches of the run."""
 
-    values: Annotated[list[Size], Field(min_length=1, description="the bounds, one per stretch")]
-    of: Annotated[Of, Field(description=OF)] = "record"
+    values: Annotated[list[Size], Field(min_length=1), "the bounds, one per stretch"]
+    of: Annotated[Of, OF] = "record"
 
     def schedule(self, draws: int) -> Schedule:
         return Stretches(tuple(self.values), draws)
@@ -278,7 +278,7 @@ class NormalisedClip(PublicBound):
     weight is at most 1e12 then, so neither it nor its product with a gradient overflows.
     """
 
-    gamma: Annotated[Size, Field(description="γ: how short a vector must be to stay short")] = 0.01
+    gamma: Annotated[Size, "γ: how short a vector must be to stay short"] = 0.01
 
     def at(self, k: int, nodes: int) -> ClipStep:
         return ClipStep(lambda norms: 1 / (norms + self.gamma), torch.ones(nodes), enforced=True)
@@ -288,11 +288,11 @@ class NormalisedClip(PublicBound):
 class QuantileClip(ClipKind):
     """The bound follows a quantile of the norms through a noised count, out of the same budget."""
 
-    start: Annotated[Size, Field(description="bound of the first draw")] = 1.0
-    quantile: Annotated[float, Field(gt=0, lt=1, description="share of norms below the bound")] = 0.5
-    lr: Annotated[Positive, Field(description="how fast the bound follows")] = 0.2
+    start: Annotated[Size, "bound of the first draw"] = 1.0
+    quantile: Annotated[float, Field(gt=0, lt=1), "share of norms below the bound"] = 0.5
+    lr: Annotated[Positive, "how fast the bound follows"] = 0.2
     count_noise: Annotated[
-        Positive | None, Field(description="std of the noise on the count; a twentieth of the lot if not set")
+        Positive | None, "std of the noise on the count; a twentieth of the lot if not set"
     ] = None
     follows_records: ClassVar[bool] = True
 
@@ -312,7 +312,7 @@ class QuantileClip(ClipKind):
 class AssumedBound(PublicBound):
     """Nothing is clipped; the noise is scaled to a bound that is only believed to hold."""
 
-    bound: Annotated[Size, Field(description="what the paper believes no norm exceeds")]
+    bound: Annotated[Size, "what the paper believes no norm exceeds"]
     enforced: ClassVar[bool] = False
     assumes: ClassVar[bool] = True
 
@@ -328,7 +328,7 @@ class AssumedBound(PublicBound):
 class RecordBall(PublicBound):
     """Records are scaled into a ball, each by itself, and with them the gradients of a linear model's loss."""
 
-    radius: Annotated[Size, Field(description="largest norm of a record")] = 1.0
+    radius: Annotated[Size, "largest norm of a record"] = 1.0
 
     @property
     def record_bound(self) -> float:  # type: ignore[override]

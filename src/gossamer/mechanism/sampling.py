@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from gossamer.errors import UserError
@@ -338,10 +337,8 @@ class _Subset(_OfSize):
 class Poisson(SamplingKind):
     """Every record by an independent coin; set the rate, or the expected lot."""
 
-    rate: Annotated[
-        Share | list[Share] | None, Field(description="probability of a record; one, or one per node")
-    ] = None
-    lot: Annotated[Positive | None, Field(description="expected lot size: rate = lot / records")] = None
+    rate: Annotated[Share | list[Share] | None, "probability of a record; one, or one per node"] = None
+    lot: Annotated[Positive | None, "expected lot size: rate = lot / records"] = None
     drawn_as: ClassVar[str] = "poisson"
     independent: ClassVar[bool] = True
 
@@ -365,7 +362,7 @@ class Poisson(SamplingKind):
 class FixedSize(_Subset):
     """A uniform subset of fixed size, without replacement; the true number of records becomes public."""
 
-    lot: Annotated[Count, Field(description="records in a lot")]
+    lot: Annotated[Count, "records in a lot"]
 
 
 @samplings.register("one-pass")
@@ -373,7 +370,7 @@ class FixedSize(_Subset):
 class OnePass(_OfSize):
     """Disjoint lots: every record is in one of them in each pass over the data."""
 
-    lot: Annotated[Count, Field(description="records in a lot")]
+    lot: Annotated[Count, "records in a lot"]
     drawn_as: ClassVar[str] = "one-pass"
     disjoint: ClassVar[bool] = True
 
@@ -397,10 +394,8 @@ class OnePass(_OfSize):
 class BallsAndBins(SamplingKind):
     """Disjoint lots: in each pass every record draws one of them by itself; set their number, or the expected lot."""
 
-    lots: Annotated[Count | None, Field(description="lots in a pass")] = None
-    lot: Annotated[
-        Positive | None, Field(description="expected lot size, at most: lots = records / lot, rounded up")
-    ] = None
+    lots: Annotated[Count | None, "lots in a pass"] = None
+    lot: Annotated[Positive | None, "expected lot size, at most: lots = records / lot, rounded up"] = None
     drawn_as: ClassVar[str] = "balls-and-bins"
     disjoint: ClassVar[bool] = True
     independent: ClassVar[bool] = True

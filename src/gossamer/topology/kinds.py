@@ -45,7 +45,7 @@ class SlowLinks:
     """A share of the links carries only every so-many-th of its messages."""
 
     share: Annotated[Share, "share of the links that are slow"]
-    every: Annotated[int, Field(ge=2, le=64, description="a slow link carries one in so many messages")]
+    every: Annotated[int, Field(ge=2, le=64), "a slow link carries one in so many messages"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,21 +94,17 @@ class Pairwise(_Pairwise):
     """Own noise, and masks that cancel between nodes which share a secret: see docs/pairwise.md."""
 
     colluders: Annotated[
-        int,
-        Field(ge=0, lt=1_000_000, description="nodes that may pool all they know: ε holds against any such"),
+        int, Field(ge=0, lt=1_000_000), "nodes that may pool all they know: ε holds against any such"
     ] = 1
     ratio: Annotated[
         float,
-        Field(
-            gt=0,
-            le=MOST_RATIO,
-            description="variance of a mask over that of a node's own noise; 10 with one mix",
-        ),
+        Field(gt=0, le=MOST_RATIO),
+        "variance of a mask over that of a node's own noise; 10 with one mix",
     ] = 100.0
     secrets: Annotated[
         Literal["complete", "exponential"]
         | Annotated[list[Annotated[list[int], Field(min_length=2, max_length=2)]], Field(min_length=1)],
-        Field(description="which nodes share a secret: all, those 1, 2, 4, … apart, or a list of pairs"),
+        "which nodes share a secret: all, those 1, 2, 4, … apart, or a list of pairs",
     ] = "complete"
 
     def for_node_count(self, nodes: int) -> NoiseKind:

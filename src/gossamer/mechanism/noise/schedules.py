@@ -75,7 +75,7 @@ class ConstantNoise(NoiseSchedule):
 class GrowingBudget(NoiseSchedule):
     """The per-step budget grows geometrically, so the noise falls: Dyn-D2P's μ_k."""
 
-    ratio: Annotated[types.Ratio, Field(description="last budget over first")]
+    ratio: Annotated[types.Ratio, "last budget over first"]
 
     @property
     def budget_ratio(self) -> float:  # type: ignore[override]
@@ -89,7 +89,7 @@ class GrowingBudget(NoiseSchedule):
 class SequenceNoise(NoiseSchedule):
     """Given noise levels σ̃_k over equal stretches of the run; the multiplier is σ̃_k / C_k."""
 
-    values: Annotated[list[types.Size], Field(min_length=1, description="the levels, one per stretch")]
+    values: Annotated[list[types.Size], Field(min_length=1), "the levels, one per stretch"]
 
     def shape(self, draws: int, clip: Schedule) -> Schedule:
         return Quotient(Stretches(tuple(self.values), draws), clip)

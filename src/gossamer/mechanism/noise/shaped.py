@@ -81,7 +81,7 @@ class TruncatedGaussian(_Shaped):
 class TruncatedGeneralised(_Shaped):
     """Density ∝ exp(−(|z|/s)^shape) up to a bound."""
 
-    shape: Annotated[float, Field(ge=1, le=16, description="b of exp(−(|z|/s)^b)")]
+    shape: Annotated[float, Field(ge=1, le=16), "b of exp(−(|z|/s)^b)"]
     bound: End = None
     released_as: ClassVar[type[Release]] = releases.GeneralisedGaussian
 
