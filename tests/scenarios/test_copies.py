@@ -140,7 +140,7 @@ def test_a_record_on_two_nodes_moves_more_than_one_node_is_priced_for() -> None:
         parts.records.x[places] = sign * 100.0
         parts.records.y[places] = 3
         released.append(parts.reader(Nowhere())(torch.zeros_like(parts.x0)))
-    divisors = torch.tensor([node.divisor for node in o.privacy.nodes])[:, None]
+    divisors = torch.tensor([node.lot / node.weight for node in o.privacy.nodes])[:, None]
     moved = (((released[0] - released[1]) * divisors).norm(dim=1) / SIGMA).tolist()
     one_node, all_copies = (
         math.sqrt(sum((2 / event.release.noise_multiplier) ** 2 for event in events))

@@ -70,7 +70,7 @@ def test_nodes_of_different_lots_add_the_same_to_their_means_and_none_too_little
     plan = Plan.of(
         config(**{"data.partition": {"kind": "sizes", "sizes": [60, 60, 90, 90, 120, 120, 200, 240]}})
     ).privacy
-    in_means = [node.factor / node.divisor for node in plan.nodes]
+    in_means = [node.factor / (node.lot / node.weight) for node in plan.nodes]
     assert in_means == pytest.approx([in_means[0]] * 8)
     found = [node.proven.epsilon for node in plan.nodes]
     assert max(found) <= 1.0
@@ -82,16 +82,16 @@ def test_nodes_of_different_lots_add_the_same_to_their_means_and_none_too_little
 def test_colluding_but_for_one_is_own_noise() -> None:
     own = Plan.of(resolve(recipes.read("quickstart"), {**QUICK, "privacy.noise.kind": "gaussian"})).privacy
     all_but_one = Plan.of(config(**{"privacy.noise.colluders": 7})).privacy
-    need = max(node.factor / node.divisor for node in own.nodes)
-    assert [n.factor / n.divisor for n in all_but_one.nodes] == pytest.approx([need] * 8, rel=1e-6)
+    need = max(node.factor / (node.lot / node.weight) for node in own.nodes)
+    assert [n.factor / (n.lot / n.weight) for n in all_but_one.nodes] == pytest.approx([need] * 8, rel=1e-6)
 
 
 def test_auto_goes_further_where_noise_cancels() -> None:
     read = recipes.read("central-accuracy/digits")
     own, masked = (resolve(read, {"privacy.noise.kind": kind}) for kind in ("gaussian", "pairwise"))
     gain = Secrets.complete(20).effective_noise(1, 100.0)
-    assert masked.algorithm.rate.start * masked.rounds == pytest.approx(
-        gain * own.algorithm.rate.start * own.rounds, rel=1e-3
+    assert masked.algorithm.lr * masked.rounds == pytest.approx(
+        gain * own.algorithm.lr * own.rounds, rel=1e-3
     )
 
 

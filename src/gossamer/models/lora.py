@@ -8,15 +8,17 @@ gradients are computed as any other layer's. One of the two starts at 0, so that
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+import torch
 from pydantic import Field, TypeAdapter, ValidationError
+from torch import nn
 
+from gossamer.models import adapters
+from gossamer.models.layers import check_is_module
 from gossamer.options.registry import Table
+from gossamer.options.sentences import user_error
 from gossamer.options.types import Count, Positive
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Names = list[Annotated[str, Field(min_length=1)]]
 
@@ -40,10 +42,6 @@ class LoRA:
 
     def adapt(self, module: nn.Module, *, seed: int) -> nn.Module:
         """A copy of the module with adapters; everything but them and `train` is frozen."""
-        import torch
-
-        from gossamer.models import adapters
-
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return adapters.adapted(module, self)
@@ -71,9 +69,6 @@ def lora(
     >>> [name for name, p in net.named_parameters() if p.requires_grad]
     ['0.lora_A.weight', '0.lora_B.weight', '2.weight', '2.bias']
     """
-    from gossamer.models.layers import check_is_module
-    from gossamer.options.sentences import user_error
-
     check_is_module(module)
     given = {"rank": rank, "alpha": alpha, "targets": targets, "train": train or [], "storage": storage}
     try:
@@ -85,6 +80,4 @@ def lora(
 
 def merge_lora(module: nn.Module) -> nn.Module:
     """Return a copy of a module with every adapter added into its layer: the layers, and names, from before `lora`."""
-    from gossamer.models.adapters import merged
-
-    return merged(module)
+    return adapters.merged(module)

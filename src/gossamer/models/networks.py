@@ -1,7 +1,6 @@
 """The networks of [model]: a kind is a dataclass whose fields are its options and whose `make` is the network.
 
-Nothing here loads torch before `make` is called, so that a configuration can be checked quickly. Pooling before ReLU
-gives the same function in half the time.
+Pooling before ReLU gives the same function in half the time.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
+import torch
 from pydantic import Field
+from torch import nn
 
 from gossamer.errors import UserError
+from gossamer.models.layers import GlobalMax, GlobalMean, Residual, check_layers, conv_norm
 from gossamer.options.plugins import run_file
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class Model(Protocol):
@@ -57,8 +56,6 @@ class Softmax:
     bias: Annotated[bool, "a constant for every class"] = True
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
         return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), outputs, bias=self.bias))
 
 
@@ -86,8 +83,6 @@ class MLP:
     activation: Annotated[Literal["relu", "tanh"], "after every hidden layer"] = "relu"
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
         layers: list[nn.Module] = [nn.Flatten()]
         before = prod(input_shape)
         for width in self.hidden:
@@ -97,8 +92,6 @@ class MLP:
 
 
 def _from_zero(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    from torch import nn
-
     layer = nn.Linear(prod(input_shape), outputs, bias=False)
     nn.init.zeros_(layer.weight)
     return nn.Sequential(nn.Flatten(), layer)
@@ -111,8 +104,6 @@ class Lookup:
     rows: Annotated[int, Field(ge=2), "places of the table, 0 … rows − 1"]
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
         if input_shape != ():
             raise UserError(
                 "model.kind = 'lookup' reads one place per record, as data.kind = 'dirac' has them, and the records "
@@ -134,8 +125,6 @@ class ShallowCNN:
     hidden: Annotated[Count, "width of the dense layer"] = 32
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
         channels, height, width = image_shape("shallow-cnn", input_shape, smallest=4)
         first, second = self.filters
         return nn.Sequential(
@@ -164,8 +153,6 @@ class MnistCNN:
     hidden: Annotated[Count, "width of the hidden layer"] = 64
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
         channels, height, width = image_shape("mnist-cnn", input_shape, smallest=self.kernel + 1)
         pooled = ((height - self.kernel + 1) // 2) * ((width - self.kernel + 1) // 2)
         return nn.Sequential(
@@ -190,10 +177,6 @@ class ResNet9:
     groups: Annotated[Count, "groups of channels that are normalised together"] = 16
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
-        from gossamer.models.layers import GlobalMax, Residual, conv_norm
-
         channels, _, _ = image_shape("resnet9", input_shape, smallest=8)
         width, groups = self.width, self.groups
 
@@ -225,10 +208,6 @@ class ResNet18:
     groups: Annotated[Count, "groups of channels that are normalised together"] = 16
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
-        from gossamer.models.layers import GlobalMean, Residual, conv_norm
-
         channels, _, _ = image_shape("resnet18", input_shape, smallest=8)
         width, groups = self.width, self.groups
 
@@ -262,8 +241,6 @@ class TextEncoder:
     weights: ClassVar[str] = "minilm-l6"
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-        from torch import nn
-
         from gossamer.data.features.minilm import FEATURES, encoder
 
         if len(input_shape) != 1:
@@ -298,8 +275,6 @@ class Own:
                 "model.kind = 'own' needs the module itself: gossamer.run(..., module=net) from Python, or "
                 'model = "net.py:make".'
             )
-        import torch
-
         return load_module(self.path, seed=torch.initial_seed(), key="model.path =")
 
     def withheld(self) -> Own:
@@ -323,10 +298,6 @@ def load_module(path: str, *, seed: int = 0, key: str = "--module") -> nn.Module
     The file runs under `seed`, so that a network it makes begins with the same weights every time. `key` is where the
     words stand, for a message that names it. Whatever goes wrong in the user's file is one sentence.
     """
-    import torch
-
-    from gossamer.models.layers import check_layers
-
     file, _, name = path.rpartition(":")
     where = f"{key} {path}"
     if not file or not name:
@@ -365,8 +336,6 @@ def _run_file(path: Path, where: str) -> dict[str, Any]:
 
 def _candidates(names: dict[str, Any]) -> list[str]:
     """Names of the file's own that could be meant."""
-    from torch import nn
-
     return [
         name
         for name, value in names.items()

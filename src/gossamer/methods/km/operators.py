@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
 
 from gossamer.algorithms.base import Grad
 from gossamer.errors import UserError
 from gossamer.methods.km.proximal import NOTHING, Penalty
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Asks = Literal["gradient", "envelope"]
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import Field
+from torch import Tensor
 
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Finite, NonNegative
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Weight = Annotated[NonNegative, Field(description="λ")]
 
