@@ -23,7 +23,11 @@ X, Y = torch.randn(2, FEATURES), torch.zeros(2, dtype=torch.long)
 def with_values(graph: nn.Module, module: nn.Module) -> nn.Module:
     """A graph has no parameters of its own to speak of."""
     graph.load_state_dict(
-        {f"module.{name}": value for name, value in module.state_dict().items()}, strict=False
+        {
+            f"module.{name}".replace("in_proj_", "in_proj."): value
+            for name, value in module.state_dict().items()
+        },
+        strict=False,
     )
     return graph
 
@@ -82,7 +86,16 @@ def test_a_record_that_is_standardised_by_itself_is() -> None:
         (lambda m, x: torch.matmul(x, other=m.head.weight.T), "."),
         (lambda m, x: m.head(m.head(x)[:, :1].expand(-1, FEATURES)), "."),
         (lambda m, x: m.head(x * torch.rand(1)), "not the same"),
-        (lambda m, x: m.head(x + len(x)), "traced"),
+        (lambda m, x: m.head(x + len(x)), "number of records"),
+        (lambda m, x: m.head(x / len(x)), "number of records"),
+        (lambda m, x: m.head(sum(row.sum() for row in x) + x), "."),
+        (lambda m, x: m.head(x.repeat(len(x), 1)[:, :1].expand(x.shape)), "number of records"),
+        (lambda m, x: m.head(x.roll(1)), "roll"),
+        (lambda m, x: m.head(x.flip((0, 1))), "flip"),
+        (lambda m, x: m.head(x[None].expand(len(x), -1, -1).mean(1)), "getitem|expand"),
+        (lambda m, x: m.head(F.scaled_dot_product_attention(x, x, x)), "attention"),
+        (lambda m, x: m.head(F.scaled_dot_product_attention(*[x[:, None]] * 3, dropout_p=0.1)[:, 0]), "attention"),
+        (lambda m, x: m.head(x + torch.zeros(len(x), 1)), "not the same"),
         (lambda m, x: m.head(x.unsqueeze(0)).squeeze(), "unsqueeze"),
     ],
 )  # fmt: skip
@@ -109,6 +122,14 @@ def test_what_is_refused_and_by_which_name(forward: Callable[[Base, Tensor], Ten
         lambda m, x: m.head((x[:, :, None] @ x[:, None, :]).sum(2)),
         lambda m, x: m.head(x - torch.arange(6.0)),
         lambda m, x: m.head(torch.where(x > 1, x / 255, x)),
+        lambda m, x: m.head(x.view(len(x), -1) + x.new_ones(1, FEATURES)),
+        lambda m, x: m.head(x.view(len(x), x.shape[1] // 2, 2).transpose(1, 2).reshape(*x.shape[:-1], -1)),
+        lambda m, x: m.head(x[:, :1].expand(len(x), FEATURES) + x.roll(1, 1).flip(1)),
+        lambda m, x: m.head(x.masked_fill(x > 1, 0.0).repeat(1, 2)[:, :FEATURES]),
+        lambda m, x: m.head(
+            F.scaled_dot_product_attention(*x.unsqueeze(2).chunk(3, 1)).repeat(1, 3, 1).squeeze(2)
+        ),
+        lambda m, x: m.head(F.rms_norm(x, (FEATURES,)) if x.ndim == 2 and x.is_floating_point() else x),
     ],
 )
 def test_what_is_written_by_hand_and_keeps_records_apart(forward: Callable[[Base, Tensor], Tensor]) -> None:

@@ -24,6 +24,17 @@ def per_sample_gradients(
         output = functional_call(module, parameters, (one_x.unsqueeze(0),))
         return loss(output, one_y.unsqueeze(0)).squeeze(0)
 
+    if any(
+        isinstance(layer, nn.RNNBase | nn.MultiheadAttention) for layer in module.modules()
+    ):  # torch cannot vmap them
+        own = [{name: view[i] for name, view in stack.views(points).items()} for i in range(len(x))]
+        rows = [
+            [grad(sample_loss)(own[i], *one) for one in zip(x[i], y[i], strict=True)] for i in range(len(x))
+        ]
+        flat = [
+            torch.stack([torch.cat([g[name].flatten() for name in stack.names]) for g in row]) for row in rows
+        ]
+        return torch.stack(flat)
     of_lot = vmap(grad(sample_loss), in_dims=(None, 0, 0), randomness="different")
     gradients = vmap(of_lot, randomness="different")(stack.views(points), x, y)
     return torch.cat([gradients[name].flatten(2) for name in stack.names], dim=2)
@@ -49,6 +60,40 @@ def net(*modules: nn.Module) -> nn.Module:
 class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(1)
+
+
+class Attention(nn.Module):
+    """Written by hand, in torch's one function, and torch's layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joined, self.norm = nn.Linear(6, 18), nn.LayerNorm(6)
+        self.torchs = nn.MultiheadAttention(6, 3, batch_first=True)
+        self.register_buffer("later", torch.ones(4, 4).triu(1).bool())
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, length, width = x.shape
+        q, k, v = (
+            part.view(rows, length, 2, width // 2).transpose(1, 2) for part in self.joined(x).split(width, 2)
+        )
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+        scores = (q @ k.transpose(-2, -1)).masked_fill(self.later, -torch.inf)
+        x = self.norm(x + (scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return x + self.torchs(x, x, x)[0]
+
+
+class Recurrent(nn.Module):
+    """Outputs and last states."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, states = self.layer(x)
+        if isinstance(states, tuple):
+            return out[:, -1] * states[1][0] + states[0][0].tanh() * states[0][-1]
+        return out.mean(1)[:, : states.shape[2]] - 2 * states[-1]
 
 
 class Residual(nn.Module):
@@ -109,6 +154,16 @@ CASES: dict[str, tuple[tuple[int, ...], int | None, Callable[[], nn.Module]]] = 
         lambda: net(nn.LayerNorm((3, 6)), nn.Linear(6, 5), nn.LayerNorm(5)),
     ),
     "layer norm without bias": ((3, 6), None, lambda: net(nn.LayerNorm(6, bias=False), nn.Tanh())),
+    "rms norm": ((3, 6), None, lambda: net(nn.RMSNorm(6), nn.Linear(6, 5), nn.RMSNorm((3, 5)), nn.Tanh())),
+    "attention": ((4, 6), None, lambda: net(Attention())),
+    "encoder layer": ((4, 6), None, lambda: net(nn.TransformerEncoderLayer(6, 2, 9, 0.0, batch_first=True))),
+    "lstm": ((5, 4), None, lambda: net(Recurrent(nn.LSTM(4, 3, 2, batch_first=True)))),
+    "gru both ways": (
+        (4, 3),
+        None,
+        lambda: net(Recurrent(nn.GRU(3, 4, batch_first=True, bidirectional=True))),
+    ),
+    "rnn without bias": ((9, 2), None, lambda: net(Recurrent(nn.RNN(2, 3, bias=False, batch_first=True)))),
     "residual": (IMAGE, None, Residual),
 }
 

@@ -17,6 +17,7 @@ from torch.nn.utils import parametrizations
 
 import gossamer
 from gossamer.errors import UserError
+from gossamer.kernels.clipped_sum import ClippedSum
 
 FEATURES, CLASSES = 8, 3
 SETTINGS: dict[str, Any] = {
@@ -229,9 +230,17 @@ def test_nor_does_one_that_is_held_out(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("kind", ["transformer layer", "attention by hand", "lstm"])
+def test_is_book_kept(kind: str) -> None:
+    x, y = records(4)
+    ClippedSum(TRAINED[kind](), nn.CrossEntropyLoss(reduction="none"), method="book-keeping").try_on(
+        x[None], y[None]
+    )
+
+
 def test_that_it_is_slower_is_said_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with caplog.at_level(logging.WARNING, "gossamer"):
-        trained(Sequences(nn.LSTM(4, 4, batch_first=True)), tmp_path, *records())
+        trained(Behind(lambda x: torch.einsum("ni,ni->ni", x, x)), tmp_path, *records())
     assert [record.name for record in caplog.records if "slower" in record.getMessage()] == ["gossamer"]
 
 
@@ -239,10 +248,11 @@ def test_that_it_is_slower_is_said_once(caplog: pytest.LogCaptureFixture, tmp_pa
 def test_torch_prints_nothing_of_its_own() -> None:
     code = (
         "import torch; from torch import nn\n"
-        "from tests.training.test_own_modules import Sequences, records\n"
+        "from tests.training.test_own_modules import Behind, records\n"
         "from gossamer.kernels.clipped_sum import ClippedSum\n"
         "x, y = records(4)\n"
-        "kernel = ClippedSum(Sequences(nn.LSTM(4, 4, batch_first=True)), nn.CrossEntropyLoss(reduction='none'))\n"
+        "net = Behind(lambda x: torch.einsum('ni,ni->ni', x, x))\n"
+        "kernel = ClippedSum(net, nn.CrossEntropyLoss(reduction='none'))\n"
         "kernel.try_on(x[None], y[None])\n"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr

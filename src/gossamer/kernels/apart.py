@@ -1,12 +1,14 @@
 """Which modules keep the records of a lot apart, decided on their graph and not on a sample of records.
 
-A module is traced symbolically: its Python runs once, on no data, and what is left is a list of operations. It is that
-list which computes on records afterwards, never the module's own Python, so that nothing it decides, remembers or draws
-at random can depend on a record. Every operation must be one of a list (`operations`), which treat the first axis, that
-of the records, as so many separate computations. What each gives is followed over lots of 1, 3 and 5 records: it must
-have as many entries along the first axis as there are records, and the same shape behind it. An operation that sums
-over the lot, moves its axis, or broadcasts records against each other has another shape in one of the three, and is
-refused.
+A module is traced symbolically: its Python runs on shapes without data, and what is left is a list of operations. It is
+that list which computes on records afterwards, never the module's own Python, so that nothing it decides, remembers or
+draws at random can depend on a record. It runs twice, on lots of 3 and 5 records: what is 3 in one list and 5 in the
+other is the number of records, and everything else must be the same in both.
+
+Every operation must be one of a list (`operations`), which treat the first axis, that of the records, as so many
+separate computations. What each gives is followed over lots of 1, 3 and 5 records: it must have as many entries along
+the first axis as there are records, and the same shape behind it. An operation that sums over the lot, moves its axis,
+or broadcasts records against each other has another shape in one of the three, and is refused.
 
 What is not on the list is not wrong: it goes the slow way, record by record (`oracle`).
 """
@@ -17,11 +19,13 @@ import builtins
 import copy
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from gossamer.kernels.attention import unpacked
 from gossamer.kernels.operations import (
     FUNCTIONS,
     LAYERS,
@@ -41,6 +45,7 @@ from gossamer.kernels.operations import (
 from gossamer.kernels.random_layers import global_generators
 
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)  # kinds of tensors on which operations are torch's
+TRACED = LOTS[1:]
 
 
 class WithLoss(nn.Module):
@@ -65,17 +70,19 @@ def graph_of(
         raise MixingError("a hook is set on all modules, and it might do anything")
     try:
         root = WithLoss(copied(module), loss)
+        unpacked(root)
         trained = [parameter for parameter in root.parameters() if parameter.requires_grad]
         root.requires_grad_(False)
         for parameter in trained:
             parameter.fill_(torch.nan)  # whatever is computed from them past their layer is found out
         drawn = global_generators()
         # Twice with the same copy: what remembers its first call is another graph in the second.
-        graph, again = _Tracer().trace(root), _Tracer().trace(root)
+        values = [*root.parameters(), *root.buffers()]
+        shapes = copy.deepcopy(root, {id(value): _blank(value) for value in values})
+        graph, again = (_Tracer(shapes, x, y, lot).trace(root) for lot in TRACED)
     except Exception as reason:  # the module's own code runs here, and may raise anything
         raise MixingError(f"its forward cannot be traced ({first_line(reason)})") from None
-    if not _same(root, graph, again):
-        raise MixingError("its forward is not the same from one call to the next")
+    _name_lot_size(root, graph, again)
     if drawn != global_generators():
         raise MixingError("its forward draws random numbers while it is traced")
     _write_nothing_in_place(root, graph)
@@ -95,26 +102,42 @@ def copied(module: nn.Module) -> nn.Module:
     for layer in copy_of.modules():
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
             layer.sparse = False  # the same gradient, written out
+        if isinstance(layer, nn.TransformerEncoder):
+            layer.use_nested_tensor = False  # it would ask for the mask's values
     return copy_of
 
 
-def _same(root: nn.Module, graph: fx.Graph, again: fx.Graph) -> bool:
-    """Are these the same operations, on the same constants?"""
-    if len(graph.nodes) != len(again.nodes):
-        return False
+def _name_lot_size(root: nn.Module, graph: fx.Graph, again: fx.Graph) -> None:
+    """Put the number of records where the traces have theirs; else they must be the same, with the same constants."""
     places = {node: k for nodes in (graph.nodes, again.nodes) for k, node in enumerate(nodes)}
-    for one, other in zip(graph.nodes, again.nodes, strict=True):
-        if one.op == other.op == "get_attr":  # constants have other names in every trace
+    inputs = graph.find_nodes(op="placeholder")
+    with graph.inserting_after(inputs[-1]):
+        lot = graph.call_method("size", (inputs[0], 0))
+
+    def merged(one: Any, other: Any) -> Any:
+        if type(one) is type(other) is int and (one, other) == TRACED:
+            return lot
+        if isinstance(one, tuple | list) and type(one) is type(other) and len(one) == len(other):
+            return type(one)(merged(*pair) for pair in zip(one, other, strict=True))
+        if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+            return {key: merged(value, other[key]) for key, value in one.items()}
+        if isinstance(one, slice) and isinstance(other, slice):
+            return slice(*(merged(getattr(one, k), getattr(other, k)) for k in ("start", "stop", "step")))
+        if repr(places.get(one, one)) != repr(places.get(other, other)):
+            raise MixingError("its forward is not the same from one call to the next")
+        return one
+
+    pairs = [node for node in graph.nodes if node is not lot], list(again.nodes)
+    for one, other in zip(*pairs, strict=False):
+        if len(pairs[0]) != len(pairs[1]) or one.op != other.op:
+            raise MixingError("its forward is not the same from one call to the next")
+        if one.op == "get_attr":  # constants have other names in every trace
             values = [_attribute(root, str(node.target)) for node in (one, other)]
             if values[0] is not values[1] and not torch.equal(*values):
-                return False
+                raise MixingError("its forward is not the same from one call to the next")
             continue
-        arguments = [
-            fx.map_arg((node.args, node.kwargs), lambda n: places.get(n, n)) for node in (one, other)
-        ]
-        if (one.op, one.target) != (other.op, other.target) or repr(arguments[0]) != repr(arguments[1]):
-            return False
-    return True
+        merged(one.target, other.target)
+        one.args, one.kwargs = merged(one.args, other.args), merged(one.kwargs, other.kwargs)
 
 
 def _write_nothing_in_place(root: nn.Module, graph: fx.Graph) -> None:
@@ -127,6 +150,12 @@ def _write_nothing_in_place(root: nn.Module, graph: fx.Graph) -> None:
             node.target = OUT_OF_PLACE[node.target]
         if node.kwargs.get("inplace"):
             node.kwargs = {**node.kwargs, "inplace": False}
+        if (
+            node.target == "masked_fill_"
+            and node.args[0].target is torch.zeros_like
+            and len(node.args[0].users) == 1
+        ):
+            node.target = "masked_fill"
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         marked = name.endswith("_") and not name.endswith("__") and node.target not in FUNCTIONS
         if node.op in ("call_function", "call_method") and (marked or "out" in node.kwargs):
@@ -141,11 +170,80 @@ def _attribute(root: nn.Module, path: str) -> Any:
 
 
 class _Tracer(fx.Tracer):
-    """Stops at the layers it knows, and looks into everything else."""
+    """Stops at the layers it knows, and looks into everything else; on a lot of so many records."""
+
+    def __init__(self, shapes: nn.Module, x: Tensor, y: Tensor, lot: int) -> None:
+        """`shapes`: the module without values."""
+        super().__init__()
+        self._shapes, self.device = shapes, x.device
+        self._inputs = iter([_blank(like.new_empty(lot, *like.shape[1:])) for like in (x, y)])
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         hooks = (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)
         return type(m) in LAYERS and "forward" not in vars(m) and not any(hooks)
+
+    def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Recurrent layers start from zeros also where that is said."""
+        if isinstance(m, nn.RNNBase) and len(args) == 2 and args[1] is not None:
+            states = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if not any(isinstance(state, fx.Proxy) or bool(state.any()) for state in states):
+                args = args[:1]
+        return super().call_module(m, forward, args, kwargs)
+
+    def proxy(self, node: fx.Node) -> Any:
+        """Of what has values; sizes and types are what they are."""
+        try:
+            with torch.no_grad():
+                node.meta["blank"] = blank = self._blank_of(node)
+        except Exception:  # a proxy that knows nothing of its shape
+            return fx.Proxy(node, self)
+        if isinstance(blank, Tensor):
+            return _ShapedProxy(node, self)
+        if not isinstance(blank, tuple):
+            return blank
+        item, whole = operator.getitem, fx.Proxy(node, self)
+        parts = [self.create_proxy("call_function", item, (whole, k), {}) for k in range(len(blank))]
+        return blank._make(parts) if hasattr(blank, "_make") else type(blank)(parts)
+
+    def _blank_of(self, node: fx.Node) -> Any:
+        if node.op == "placeholder":
+            return next(self._inputs)
+        if node.op == "get_attr":
+            return _blank(_attribute(self.root, str(node.target)))
+
+        def known(one: fx.Node) -> Any:
+            return self._blank_of(one) if one.op == "get_attr" else one.meta["blank"]
+
+        args, kwargs = fx.map_arg((node.args, node.kwargs), known)
+        if node.op == "call_module":
+            layer = self._shapes.get_submodule(str(node.target))
+            return layer.forward(*args, **kwargs)  # a call would be traced
+        run: Any = getattr(args[0], str(node.target)) if node.op == "call_method" else node.target
+        return run(*(args[1:] if node.op == "call_method" else args), **kwargs)
+
+
+def _blank(like: Tensor) -> Tensor:
+    blank = torch.empty_like(like.detach(), device="meta")
+    return nn.Parameter(blank, requires_grad=False) if isinstance(like, nn.Parameter) else blank
+
+
+class _ShapedProxy(fx.Proxy):
+    """A traced tensor whose shape and type, but no value, the module may ask for."""
+
+    def __getattr__(self, name: str) -> Any:
+        blank = self.node.meta["blank"]
+        if name == "device" or name.startswith("new_"):  # what is new is a constant
+            return getattr(torch.empty(0, dtype=blank.dtype, device=self.tracer.device), name)  # type: ignore[attr-defined]
+        return getattr(blank, name) if name in _SHAPES else super().__getattr__(name)
+
+    def __len__(self) -> int:
+        return len(self.node.meta["blank"])
+
+    def __iter__(self) -> Any:
+        return iter([operator.getitem(self, k) for k in range(len(self))])
+
+
+_SHAPES = "dim dtype is_complex is_floating_point is_nested is_sparse ndim numel shape size".split()  # noqa: SIM905
 
 
 class _Follower:
@@ -199,6 +297,8 @@ class _Follower:
             layer = self._root.get_submodule(str(node.target))
             allowed = LAYERS.get(type(layer))
             run: Callable[..., Any] = layer
+            if isinstance(layer, nn.RNNBase):
+                run = partial(states_by_layer, layer)
             fits = (
                 len(call.args) == 1
                 and not call.kwargs
@@ -231,11 +331,6 @@ class _Follower:
                 raise MixingError(f"{name} fails on a lot of {LOTS[lot]} ({first_line(reason)})") from None
             if versions != [tensor._version for tensor in tensors]:
                 raise MixingError(f"{name} writes into its input")
-        if isinstance(found[0], tuple):
-            names = {
-                field: k for k, field in enumerate(getattr(found[0], "_fields", None) or _fields(found[0]))
-            }
-            return Several(tuple(_apart(name, part) for part in zip(*found, strict=True)), names)
         return _apart(name, found)
 
 
@@ -252,7 +347,11 @@ def _fields(value: Any) -> Sequence[str]:
     return tuple(field for field in ("values", "indices") if hasattr(value, field))
 
 
-def _apart(name: str, found: Sequence[Any]) -> Records:
+def _apart(name: str, found: Sequence[Any]) -> Records | Several:
+    if isinstance(found[0], tuple):
+        fields = getattr(found[0], "_fields", None) or _fields(found[0])
+        parts = tuple(_apart(name, part) for part in zip(*found, strict=True))
+        return Several(parts, {field: k for k, field in enumerate(fields)})
     for lot, tensor in zip(LOTS, found, strict=True):
         if (
             not isinstance(tensor, Tensor)
@@ -262,6 +361,12 @@ def _apart(name: str, found: Sequence[Any]) -> Records:
         ):
             raise MixingError(f"{name} does not give one entry for each record")
     return Records(tuple(found))
+
+
+def states_by_layer(layer: nn.RNNBase, x: Tensor) -> tuple[Any, ...]:
+    """What a recurrent layer gives, with its states as a tensor for each layer: records come first in all of them."""
+    out, states = layer(x)
+    return out, tuple(map(tuple, states)) if isinstance(states, tuple) else tuple(states)
 
 
 def _plain(node: fx.Node, call: Call) -> Value | None:
@@ -281,6 +386,8 @@ def _plain(node: fx.Node, call: Call) -> Value | None:
         found = _size(of.of, key)
     elif isinstance(of, Several) and item and isinstance(key, int):
         found = of.parts[key]
+    elif isinstance(of, Several) and node.target == "squeeze" and key == 0 and len(of.parts) == 1:
+        node.op, node.target, found = "call_function", operator.getitem, of.parts[0]
     elif isinstance(of, Several) and got and key in of.names:
         found = of.parts[of.names[key]]
     return found

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.kernels import dense
-from gossamer.kernels.apart import graph_of
+from gossamer.kernels.apart import copied, graph_of
+from gossamer.kernels.attention import unpacked
 from gossamer.kernels.direct import is_plain_pool
 from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
 from gossamer.kernels.operations import MixingError
@@ -68,8 +69,13 @@ class BookKeeping:
         self.original, self.loss = module, loss
         self._blank = x.new_zeros(1, 1, *x.shape[2:]), y.new_zeros(1, 1, *y.shape[2:])
         self.stack = ParameterStack(module)
-        self.rules = rules_of(module)
-        self.owners = [name.rpartition(".")[::2] for name in self.stack.names]
+        try:
+            known = copied(module)
+        except Exception as reason:  # the module's own code
+            raise NotSupportedError(f"it cannot be copied ({type(reason).__name__})") from None
+        renamed = unpacked(known)
+        self.rules = rules_of(known)
+        self.owners = [renamed.get(name, name).rpartition(".")[::2] for name in self.stack.names]
         self.layers: dense.Layers | None = None  # of a network that is computed by compiled loops
         self._bounded = False  # is the last sum finite for sure?
         self.parameters: dict[str, Parameters] = {}
@@ -82,7 +88,7 @@ class BookKeeping:
         sizes = zip(self.owners, self.stack.shapes, strict=True)
         self.bytes_per_person = 4 * sum(prod(shape) for (name, _), shape in sizes if name in written)
         try:
-            self.graph = graph_of(module, loss, x.flatten(0, 1), y.flatten(0, 1))
+            self.graph = graph_of(known, loss, x.flatten(0, 1), y.flatten(0, 1))
         except MixingError as reason:
             raise NotSupportedError(str(reason)) from None
         for name, rule in self.rules.items():

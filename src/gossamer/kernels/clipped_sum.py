@@ -243,6 +243,10 @@ class ClippedSum:
                 shapes.insert(0, (nodes, units))
             elif sole and fitting <= FEW and places > EIGHT:  # places are dear, calls are not
                 shapes.insert(0, (1, EIGHT))
+            elif (
+                x.ndim == 3 + x.is_floating_point() and 2 * units <= shapes[0][1]
+            ):  # sequences have many rows
+                shapes.insert(0, (nodes, units))
             self._chunks[key] = next(
                 shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape, each)
             )

@@ -89,9 +89,10 @@ class Rule(ABC):
 
 def rule_for(layer: nn.Module) -> Rule | None:
     """The rule of a layer, or None if there is none: then per-sample gradients come from vmap."""
-    if set(layer._parameters) - {"weight", "bias"} or layer._parameters.get("weight") is None:
-        return None
     make = RULES.get(type(layer))  # exactly this type: a subclass may compute something else
+    own = {name for name, value in layer._parameters.items() if value is not None}
+    if make is not RecurrentRule and ("weight" not in own or own - {"weight", "bias"}):
+        return None
     return None if make is None else make(layer)
 
 
@@ -495,13 +496,15 @@ class AffineRule(Rule):
 
     writes_persons: ClassVar[bool] = True
 
-    def __init__(self, layer: nn.GroupNorm | nn.LayerNorm) -> None:
+    def __init__(self, layer: nn.GroupNorm | nn.LayerNorm | nn.RMSNorm) -> None:
         self.shape: tuple[int, ...] | None = None  # of the last axes; None: one parameter for each channel
+        self._normalise: Callable[[Tensor], Tensor]
         if isinstance(layer, nn.GroupNorm):
             self._normalise = partial(F.group_norm, num_groups=layer.num_groups, eps=layer.eps)
         else:
             self.shape = tuple(layer.normalized_shape)
-            self._normalise = partial(F.layer_norm, normalized_shape=self.shape, eps=layer.eps)
+            norm: Any = F.layer_norm if isinstance(layer, nn.LayerNorm) else F.rms_norm
+            self._normalise = partial(norm, normalized_shape=list(self.shape), eps=layer.eps)
 
     def prepare(self, a: Tensor) -> Tensor:
         return self._normalise(a)
@@ -537,6 +540,131 @@ class AffineRule(Rule):
         return 5 * out.element_size() * out.numel()
 
 
+class RecurrentRule(Rule):
+    """LSTM, GRU and plain recurrent layers: the two products of a cell are linear layers over all positions.
+
+    Autograd walks back through time, only to the gradients of what these products give.
+    """
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        ends = ("", "_reverse") if layer.bidirectional else ("",)
+        self.layers = [[f"_l{k}{end}" for end in ends] for k in range(layer.num_layers)]
+        self.size, self.mode = layer.hidden_size, layer.mode
+        self.states = 2 if self.mode == "LSTM" else 1
+
+    def forward(self, parameters: Parameters, a: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Outputs and then the last states of all cells, in one row."""
+        cells, lasts = dict[str, Any](), list[list[Tensor]]()
+        with torch.enable_grad():
+            x = source = a.detach().requires_grad_()
+            for layer in self.layers:
+                outs = []
+                for cell in layer:
+                    order = -1 if cell.endswith("reverse") else 1
+                    inputs = x.flip(1) if order < 0 else x
+                    states, gates, recurrent = self._run(parameters, cell, inputs)
+                    cells[cell] = inputs.detach(), states, gates, recurrent
+                    outs.append(torch.stack([state[0] for state in states[::order]], 1))
+                    lasts.append(states[-1])
+                x = torch.cat(outs, 2)
+            whole = torch.cat(
+                [x.flatten(1), *(last for kind in zip(*lasts, strict=True) for last in kind)], 1
+            )
+        return whole.detach(), {"whole": whole, "source": source, "cells": cells}
+
+    def _run(self, parameters: Parameters, cell: str, inputs: Tensor) -> tuple[Any, Tensor, list[Tensor]]:
+        """The states after every step, and the two products."""
+
+        def product_of(x: Tensor, way: str) -> Tensor:
+            weight, bias = parameters[f"weight_{way}{cell}"], parameters.get(f"bias_{way}{cell}")
+            rows = x.reshape(len(weight), -1, x.shape[-1])
+            out = torch.bmm(rows, weight.mT)
+            out = out if bias is None else out + bias.unsqueeze(1)
+            return out.view(*x.shape[:-1], weight.shape[1])
+
+        gates, states, recurrent = product_of(inputs, "ih"), list[list[Tensor]](), list[Tensor]()
+        state = [inputs.new_zeros(len(inputs), self.size).requires_grad_() for _ in range(self.states)]
+        for own in gates.unbind(1):
+            recurrent.append(product_of(state[0], "hh"))
+            state = self._step(own, recurrent[-1], *state)
+            states.append(state)
+        return states, gates, recurrent
+
+    def _step(self, own: Tensor, recurrent: Tensor, hidden: Tensor, *inner: Tensor) -> list[Tensor]:
+        if self.mode == "LSTM":
+            i, f, g, o = (own + recurrent).chunk(4, 1)
+            cell = torch.addcmul(i.sigmoid() * g.tanh(), f.sigmoid(), *inner)
+            return [o.sigmoid() * cell.tanh(), cell]
+        if self.mode == "GRU":
+            (r, z, n), (of_r, of_z, of_n) = own.chunk(3, 1), recurrent.chunk(3, 1)
+            new = torch.addcmul(n, (r + of_r).sigmoid(), of_n).tanh()
+            return [torch.addcmul(new, (z + of_z).sigmoid(), hidden - new)]
+        return [(own + recurrent).tanh() if self.mode == "RNN_TANH" else (own + recurrent).relu()]
+
+    def finish(self, out: Tensor, a: Tensor) -> Any:
+        """What `states_by_layer` gives."""
+        width = self.size * len(self.layers[0])
+        outputs, rest = torch.split(out, [a.shape[1] * width, out.shape[1] - a.shape[1] * width], 1)
+        states = torch.split(rest, self.size, 1)
+        kinds = tuple(
+            states[k * len(states) // self.states :][: len(states) // self.states] for k in range(self.states)
+        )
+        return outputs.view(len(a), -1, width), kinds if self.mode == "LSTM" else kinds[0]
+
+    def _gradients(self, g: Tensor, cache: dict[str, Any]) -> Any:
+        """Of the inputs, and of the two products of every cell: they are the same but for a GRU."""
+        if "gradients" not in cache:
+            of = [cache["source"], *(cell[2] for cell in cache["cells"].values())]
+            steps = [cell[3] for cell in cache["cells"].values()] if self.mode == "GRU" else []
+            inputs = [*of, *(step for cell in steps for step in cell)]
+            found = torch.autograd.grad(cache.pop("whole"), inputs, g, materialize_grads=True)
+            length = len(inputs[0][0])
+            later = found[len(of) :]
+            stacked = [torch.stack(later[k : k + length], 1) for k in range(0, len(later), length)]
+            cache["gradients"] = (
+                found[0],
+                [*zip(found[1 : len(of)], stacked or found[1 : len(of)], strict=True)],
+            )
+        return cache["gradients"]
+
+    def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any) -> Tensor:
+        gradient: Tensor = self._gradients(g, cache)[0]
+        return gradient
+
+    def measure(
+        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float
+    ) -> Measured:
+        parts = list[tuple[dict[str, str], Measured]]()
+        for (cell, (inputs, states, *_)), own in zip(
+            cache["cells"].items(), self._gradients(g, cache)[1], strict=True
+        ):
+            hidden = [torch.zeros_like(states[0][0]), *(state[0] for state in states[:-1])]
+            for way, x, slope in zip(
+                ("ih", "hh"), (inputs, torch.stack(hidden, 1).detach()), own, strict=True
+            ):
+                names = {
+                    one: f"{one}_{way}{cell}"
+                    for one in ("weight", "bias")
+                    if f"{one}_{way}{cell}" in parameters
+                }
+                given = {one: parameters[name] for one, name in names.items()}
+                parts.append((names, LinearRule().measure(given, x, slope, None, units, most)))
+
+        def put(weights: Tensor, target: Parameters, lot: int) -> None:
+            for names, part in parts:
+                part.put(weights, {one: target[name] for one, name in names.items()}, lot)
+
+        squares = torch.stack([part.square_norms for _, part in parts]).sum(0)
+        least = [part.least for _, part in parts if part.least is not None]
+        return Measured(
+            squares * (1 + len(parts) * 2.0**-23), put, torch.stack(least).sum(0) if least else None
+        )
+
+    def footprint(self, a: Tensor, out: Tensor) -> int:
+        held = [LinearRule().footprint(a, out) for _ in range(16)]
+        return sum(held) * sum(map(len, self.layers))
+
+
 def _embedding_rule(layer: nn.Embedding) -> Rule | None:
     """Not for tables that change when read (max_norm) or scale their gradient by what a whole batch reads."""
     plain = layer.max_norm is None and not layer.scale_grad_by_freq
@@ -550,4 +678,8 @@ RULES: dict[type[nn.Module], Callable[[Any], Rule | None]] = {
     nn.Embedding: _embedding_rule,
     nn.GroupNorm: AffineRule,
     nn.LayerNorm: AffineRule,
+    nn.RMSNorm: AffineRule,
+    nn.LSTM: RecurrentRule,
+    nn.GRU: RecurrentRule,
+    nn.RNN: RecurrentRule,
 }

@@ -53,9 +53,9 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Several:
-    """What splits a tensor, or gives values with their places."""
+    """What splits a tensor, gives values with their places, or outputs with states."""
 
-    parts: tuple[Records, ...]
+    parts: tuple[Records | Several, ...]
     names: dict[str, int]
 
 
@@ -215,6 +215,17 @@ def normed(call: Call) -> bool:
     return isinstance(call.args[0], Records) and call.args[0].ndim > axes and len(_tensors(call)[0]) == 1
 
 
+def attended(call: Call) -> bool:
+    """Attention of each record's queries to its own keys, without dropout, which draws."""
+    records, constants = _tensors(call)
+    queries, mask = call.argument(0, "query"), call.argument(3, "attn_mask")
+    alike = all(value.ndim == queries.ndim >= 3 for value in records) and len(records) >= 3
+    shared = (
+        mask is None or isinstance(mask, Records) or (isinstance(mask, Tensor) and mask.ndim < queries.ndim)
+    )
+    return alike and shared and call.argument(4, "dropout_p", 0.0) == 0 and len(constants) <= 1
+
+
 def typed(call: Call) -> bool:
     """Another type of number; a tensor of records may show which."""
     return isinstance(call.args[0], Records) and not any(isinstance(v, LotSize | Sizes) for v in call.values)
@@ -222,8 +233,8 @@ def typed(call: Call) -> bool:
 
 _POINTWISE = """
     abs add atan clamp clamp_max clamp_min cos div eq erf exp expm1 ge gt le log log1p log2 logical_and logical_not
-    logical_or lt maximum minimum mul nan_to_num ne neg pow reciprocal relu rsqrt sigmoid sign sin sqrt square sub tanh
-    where
+    logical_or lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu rsqrt sigmoid sign sin sqrt
+    square sub tanh where
 """
 _ACTIVATIONS = """
     celu dropout elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu relu6 selu sigmoid
@@ -231,7 +242,9 @@ _ACTIVATIONS = """
 """
 _OPERATORS = "add and_ eq ge gt invert le lt mul ne neg or_ pow sub truediv"
 _ALONG_AN_AXIS = "amax amin argmax argmin cumsum log_softmax logsumexp max mean min prod softmax std sum var"
-_MOVED = "clone contiguous detach flatten movedim permute squeeze swapaxes transpose unflatten unsqueeze"
+_MOVED = (
+    "clone contiguous detach flatten movedim permute repeat squeeze swapaxes transpose unflatten unsqueeze"
+)
 _TYPES = "bool double float int long to type_as"
 _POOLS = "adaptive_avg_pool{}d adaptive_max_pool{}d avg_pool{}d max_pool{}d"
 _LOSSES = "binary_cross_entropy binary_cross_entropy_with_logits huber_loss l1_loss mse_loss smooth_l1_loss"
@@ -247,11 +260,13 @@ METHODS: dict[str, Allowed] = {
     **dict.fromkeys(_ALONG_AN_AXIS.split(), along(1)),
     **dict.fromkeys(_MOVED.split(), of_one),
     **dict.fromkeys(_TYPES.split(), typed),
-    **dict.fromkeys(("view", "reshape"), reshaped),
+    **dict.fromkeys(("view", "reshape", "expand"), reshaped),
     **dict.fromkeys(("chunk", "split"), along(2, default=0)),
     **dict.fromkeys(("bmm", "matmul"), multiplied),
     "norm": along(2),
     "div": divided,
+    "flip": along(1, "dims"),
+    "roll": along(2, "dims"),
 }
 
 FUNCTIONS: dict[Any, Allowed] = {
@@ -270,7 +285,10 @@ FUNCTIONS: dict[Any, Allowed] = {
     **_of(F, "cross_entropy nll_loss", each_loss),
     **_of(F, _LOSSES, lambda call: each_loss(call) and pointwise(call)),
     torch.div: divided,
+    torch.zeros_like: of_one,
     torch.norm: along(2),
+    torch.flip: along(1, "dims"),
+    torch.roll: along(2, "dims"),
     torch.linalg.vector_norm: along(2),
     torch.reshape: reshaped,
     torch.cat: joined(0),
@@ -280,6 +298,8 @@ FUNCTIONS: dict[Any, Allowed] = {
     F.normalize: along(2, default=1),
     F.glu: along(1, default=-1),
     F.layer_norm: normed,
+    F.rms_norm: normed,
+    F.scaled_dot_product_attention: attended,
     F.group_norm: pooled(1),
     F.one_hot: encoded,
 }
@@ -307,6 +327,12 @@ def _along_its_axis(layer: Any, call: Call) -> bool:
     return type(layer.dim) is int and isinstance(call.args[0], Records) and layer.dim % call.args[0].ndim != 0
 
 
+def _recurrent(layer: Any, call: Call) -> bool:
+    """From a state of zeros."""
+    drops = layer.dropout > 0 and layer.training and layer.num_layers > 1
+    return layer.batch_first and not drops and layer.proj_size == 0 and _exactly(3)(layer, call)
+
+
 _WITHOUT_AXES = (
     nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Sigmoid,
     nn.Tanh, nn.Softplus, nn.Softsign, nn.LogSigmoid, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Tanhshrink,
@@ -324,4 +350,8 @@ LAYERS: dict[type[nn.Module], Callable[[Any, Call], bool]] = {
     nn.Embedding: _at_least(1),
     nn.GroupNorm: _at_least(2),
     nn.LayerNorm: _layer_norm,
+    nn.RMSNorm: _layer_norm,
+    nn.LSTM: _recurrent,
+    nn.GRU: _recurrent,
+    nn.RNN: _recurrent,
 }

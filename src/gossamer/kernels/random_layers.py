@@ -92,7 +92,7 @@ def random_inputs(graph: fx.GraphModule, drawn: Mapping[Any, Callable[..., Any]]
     for node in nodes:
         layer = graph.get_submodule(str(node.target)) if node.op == "call_module" else None
         make = drawn.get(node.target if layer is None else type(layer))
-        if make is None or (layer is not None and not layer.training):
+        if make is None or (layer is not None and (not layer.training or layer.p == 0)):
             continue
         if layer is not None:
             node.op, node.args = "call_function", (*node.args, layer.p)

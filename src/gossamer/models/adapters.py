@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import UserError
+from gossamer.kernels import attention
 
 if TYPE_CHECKING:
     from gossamer.models.lora import LoRA
@@ -90,62 +90,30 @@ class Adapted(_Around):
         return layer
 
 
-class Attention(nn.Module):
-    """torch's MultiheadAttention with its packed projections as layers of their own; the same arguments and results."""
+class Attention(attention.Attention):
+    """torch's MultiheadAttention with its packed projections as four layers; the same arguments and results."""
 
     q_proj: nn.Linear | Adapted | Half
     k_proj: nn.Linear | Adapted | Half
     v_proj: nn.Linear | Adapted | Half
     out_proj: nn.Linear | Adapted | Half
-    in_proj_bias = None  # so that torch's encoder layer calls this forward and reads no packed weights
-    _qkv_same_embed_dim = False
 
     def __init__(self, layer: nn.MultiheadAttention) -> None:
-        super().__init__()
+        super().__init__(layer)
         if layer.bias_k is not None or layer.add_zero_attn:
             raise UserError("attention with add_bias_kv or add_zero_attn can have no adapter; target others.")
-        self.embed_dim, self.num_heads, self.batch_first = layer.embed_dim, layer.num_heads, layer.batch_first
         packed, apart = layer.in_proj_weight, (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
         weights = packed.chunk(3) if layer._qkv_same_embed_dim else apart
         biases = (None,) * 3 if layer.in_proj_bias is None else layer.in_proj_bias.chunk(3)
         values = zip((*weights, layer.out_proj.weight), (*biases, layer.out_proj.bias), strict=True)
-        for name, (weight, bias) in zip(PROJECTIONS, values, strict=True):
-            setattr(self, name, _linear(weight, bias))
-        self.dropout = nn.Dropout(layer.dropout)
+        for name, given in zip(PROJECTIONS, values, strict=True):
+            frozen = (
+                None if x is None else nn.Parameter(x.detach().clone(), requires_grad=False) for x in given
+            )
+            setattr(self, name, attention.with_values(*frozen))
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,  # a hint: the mask says it
-    ) -> tuple[Tensor, Tensor | None]:
-        if not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = map(self._heads, (self.q_proj(query), self.k_proj(key), self.v_proj(value)))
-        scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(self.embed_dim / self.num_heads)
-        if attn_mask is not None:
-            if attn_mask.ndim == 3:  # (records · heads, L, S)
-                attn_mask = attn_mask.unflatten(0, (-1, self.num_heads))  # type: ignore[no-untyped-call]
-            scores = _masked(scores, attn_mask)
-        if key_padding_mask is not None:
-            scores = _masked(scores, key_padding_mask[:, None, None, :])
-        weights = self.dropout(scores.softmax(3))
-        out: Tensor = self.out_proj(torch.matmul(weights, v).transpose(1, 2).flatten(2))
-        if not self.batch_first:
-            out = out.transpose(0, 1)
-        if not need_weights:
-            return out, None
-        return out, weights.mean(1) if average_attn_weights else weights
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """(records, L, heads · width) → (records, heads, L, width)."""
-        split: Tensor = x.unflatten(2, (self.num_heads, -1))  # type: ignore[no-untyped-call]
-        return split.transpose(1, 2)
+    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        return self.q_proj(query), self.k_proj(key), self.v_proj(value)
 
     @torch.no_grad()
     def merged(self) -> nn.Module:
@@ -166,22 +134,6 @@ class Attention(nn.Module):
             layer.in_proj_bias.copy_(torch.cat([one.bias for one in packed]))
             layer.out_proj.bias.copy_(self.out_proj.bias)
         return layer.train(self.training)
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias.detach().clone(), requires_grad=False)
-    return layer
-
-
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
-    """True: may not be read; numbers are added. A traced mask has no type yet: `where` refuses one of numbers."""
-    kind = mask.dtype
-    if isinstance(kind, torch.dtype) and kind != torch.bool:
-        return scores + mask
-    return torch.where(mask, -torch.inf, scores)
 
 
 def merged(module: nn.Module) -> nn.Module:
