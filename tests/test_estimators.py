@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
@@ -55,6 +56,21 @@ def test_a_regressor_finds_the_coefficients_and_keeps_within_no_range() -> None:
     assert clone(model).get_params()["target_range"] == (-4, 6)
     with pytest.raises(ValueError, match=r"target_range = \(6, -4\) must be \(lowest, highest\)"):
         PrivateRegressor(target_range=(6, -4), **FAST).fit(X, TARGET)
+
+
+def test_own_modules_losses_and_several_labels() -> None:
+    layers = [
+        torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, n)) for n in (2, 1)
+    ]
+    model = PrivateClassifier(8.0, classes=["below", "above"], module=layers[0], **FAST).fit(X, LABEL)
+    assert clone(model).fit(X, LABEL).score(X, LABEL) > 0.8
+    options = {**FAST, "rounds": 60}
+    model = PrivateRegressor(20.0, target_range=(-4, 6), module=layers[1], loss="huber", **options).fit(
+        X, TARGET
+    )
+    assert model.predict(X).shape == (400,)
+    several = np.stack([TARGET > 1, X[:, 0] > 0], 1).astype(int)
+    assert (PrivateClassifier(8.0, **FAST).fit(X, several).predict(X) == several).mean() > 0.8
 
 
 def test_what_is_not_declared_is_read_off_and_said() -> None:

@@ -52,6 +52,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     bounds: public (lowest, highest) of the features: two numbers, or two of each column; without them, rows are only
         scaled to norm 1, each by itself, and columns of different size learn badly.
     records: the public number of records of a node, one for all or a list; if not declared, it is read off.
+    module: a torch module in place of the linear model; a copy is trained.
+    loss: a loss by its name, or a function of outputs and targets, as of `gossamer.run`.
     rounds: how often the nodes compute and exchange; "auto": from public numbers.
     fit_intercept: a constant beside the features.
     random_state: of the start, the deal and the graph. Noise is secret all the same, and differs from fit to fit.
@@ -71,6 +73,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     bounds: tuple[Any, Any] | None = None
     records: int | Sequence[int] | None = None
     rounds: int | str = "auto"
+    module: Any = None
+    loss: Any = None
     fit_intercept: bool = True
     random_state: Any = None
     seeded_noise: bool = False
@@ -134,7 +138,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
             out = as_path("directory", self.directory) or Path(temporary) / "run"
             try:
-                self.outcome_ = run(config, self.settings, data=given, out=out, progress=False)
+                own = {"module": self.module, "loss": self.loss}
+                self.outcome_ = run(config, self.settings, data=given, out=out, progress=False, **own)
             except UserError as error:
                 raise ValueError(str(error)) from error
         self.certificate_ = self.outcome_.certificate
@@ -207,7 +212,8 @@ def _ranges(bounds: tuple[Any, Any], width: int) -> dict[str, list[float]]:
 class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     """Softmax regression of any number of classes, each node's records protected by differential privacy.
 
-    classes: all labels there may be, declared; if not, they are read off.
+    classes: all labels there may be, declared; if not, they are read off. A y of several columns of 0 and 1 is as many
+        labels of yes or no.
 
     After `fit`: `outcome_` (the run: see `gossamer.run`), `certificate_` (the privacy statement), `classes_`.
 
@@ -225,8 +231,12 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
         """Train. `owners`: whose each row is, where no column of X says so."""
         X, y, owners = self._checked(X, y, owners)
-        X, y = validate_data(self, X, y, dtype=np.float32)
+        several = np.ndim(y) == 2 and np.shape(y)[1] > 1
+        X, y = validate_data(self, X, y, dtype=np.float32, multi_output=several)
         check_classification_targets(y)
+        if several:
+            self.classes_: Any = [np.arange(2)] * y.shape[1]
+            return self._train(X, y, owners, {"task": "multi-label"})
         try:
             declared = np.unique(y if self.classes is None else np.asarray([*self.classes]))
         except TypeError:
@@ -252,6 +262,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         chances = self.predict_proba(X)
+        if isinstance(self.classes_, list):
+            return (chances > 0.5).astype(int)
         labels: Array = self.classes_[chances.argmax(axis=1)]
         return labels
 
@@ -293,7 +305,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
         """Steps of at most one: a loss that curves at most by one, whose residuals the clip cuts off, then settles."""
         config = super()._configuration(nodes, data, width)
         rounds = ROUNDS if self.rounds == "auto" else int(self.rounds)
-        if self.fit_intercept:
+        if self.fit_intercept and self.module is None:
             config["data"]["bias"] = True
         step = min(1.0, travel(noise_of_a_run(config)) / (rounds * CLIP))
         config["privacy"]["clip"] = {"kind": "constant", "bound": CLIP}
