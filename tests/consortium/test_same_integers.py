@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from tests.support.real_peers import SEEDED, Peers
@@ -20,19 +21,19 @@ from gossamer.training.run import execute
 SITES, ROUNDS = 4, 5
 
 
-def test_sites_release_what_one_process_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, {"lora.rank": 2}], ids=["full", "lora"])
+def test_sites_release_what_one_process_does(changes: dict[str, Any], tmp_path: Path) -> None:
     """To the last bit: on this graph a node mixes with one other, half and half, where doubles and floats agree."""
-    with Peers(tmp_path, SITES, ROUNDS, deadline=5.0, changes=SEEDED, for_science=True) as peers:
+    own = {**SEEDED, **changes}
+    with Peers(tmp_path, SITES, ROUNDS, deadline=5.0, changes=own, for_science=True) as peers:
         simulate(peers, tmp_path, cut=0.0, window=60.0)
         counts = [len((tmp_path / f"{name}.csv").read_text().splitlines()) - 1 for name in peers.names]
-        changes: dict[str, Any] = {
+        data: dict[str, Any] = {
             "data.path": str(tmp_path / "records-{node}.csv"),
             "data.test": str(tmp_path / "test.csv"),
             "data.records": counts,
         }
-        execute(
-            assemble(Plan.of(resolve(recipe(SITES, ROUNDS), {**changes, **SEEDED}))), out=tmp_path / "alone"
-        )
+        execute(assemble(Plan.of(resolve(recipe(SITES, ROUNDS), {**data, **own}))), out=tmp_path / "alone")
         alone = gossamer.load(tmp_path / "alone").models
         for node, name in enumerate(peers.names):
             (file,) = (tmp_path / name / "simulated" / "run").glob("models.*.safetensors")

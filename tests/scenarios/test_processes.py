@@ -44,11 +44,21 @@ def agrees(method: str, one: torch.Tensor, other: torch.Tensor) -> None:
         assert torch.equal(one, other)
 
 
+ADAPTED = {
+    "model.kind": "mlp",
+    "model.hidden": [8],
+    "lora.rank": 2,
+    "lora.targets": ["1"],
+    "lora.train": ["3"],
+}
+KINDS = METHODS | {"lora": METHODS["push-sum"] | ADAPTED}
+
+
 def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
     """Data, sampling, clip, noise, evaluation, ledgers: all of it, with seeded noise, to the last bit."""
     sizes = uneven(pool.ranks)
     short = {"rounds": 6, "evaluation.every": 3, "privacy.noise.source": "seeded", "privacy.claim": "none"}
-    asked = settings(**METHODS[method], **short, nodes=sum(sizes))
+    asked = settings(**KINDS[method], **short, nodes=sum(sizes))
     alone = execute(assemble(Plan.of(RunConfig.model_validate(asked))), out=folder / "alone").result
     answers = pool.call("gossamer_run", sizes=sizes, settings=asked, out=folder / "ranks")
     for answer in answers:
@@ -84,7 +94,7 @@ LONG = {  # on four ranks alone
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method not in LONG])
+@pytest.mark.parametrize("method", [method for method in KINDS if method not in LONG])
 def test_a_whole_run_on_two_ranks_is_the_simulators(two_ranks: Any, method: str, tmp_path: Path) -> None:
     agree_on_a_run(two_ranks, method, tmp_path)
 
