@@ -58,6 +58,7 @@ class Frontier(Strict):
     layout: Literal["frontier"]
     title: str
     seeds: dict[Scale, Annotated[int, Field(ge=1)]]
+    unit: str = UNIT
     notes: list[str] = []
     columns: list[str] = []  # those that stand first, in order; the rest as blocks name them
     block: list[Block]
@@ -189,7 +190,7 @@ def frontier_table(definition: Frontier, figures: Sequence[dict[str, Any]], colu
     caption = [
         f"{definition.title}. Test accuracy in per cent: mean over nodes, mean ± standard deviation over "
         f"{seeds} seeds of noise, start and graph; nodes × records.",
-        f"Proven ε: add-remove; unit: {UNIT}; {_observers(figures)}; {replaced}.",
+        f"Proven ε: add-remove; unit: {definition.unit}; {_observers(figures)}; {replaced}.",
         *(f"{paper}." for paper in dict.fromkeys(b.printed.paper for b in definition.block if b.printed)),
         *definition.notes,
     ]
