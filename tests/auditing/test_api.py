@@ -42,6 +42,15 @@ def test_a_module_is_searched_beside_the_coins(tmp_path: Path) -> None:
     assert "sensitivity" not in without["audit"]
 
 
+@pytest.mark.slow
+def test_a_run_with_adapters_is_audited(tmp_path: Path) -> None:
+    changes = {**SHORT, "model.kind": "mlp", "model.hidden": [8], "lora.rank": 2}
+    found = gossamer.audit("quickstart", changes, runs=1, out=tmp_path / "a")
+    assert found["audit"]["coins"] > 0
+    assert found["epsilon_audited"] is not None
+    assert found.violation is False
+
+
 def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         gossamer.audit("quickstart", SHORT, module=nn.Linear(3, 10), canary="sensitivity", out=tmp_path / "a")

@@ -578,8 +578,8 @@ class RecurrentRule(Rule):
         def product_of(x: Tensor, way: str) -> Tensor:
             weight, bias = parameters[f"weight_{way}{cell}"], parameters.get(f"bias_{way}{cell}")
             rows = x.reshape(len(weight), -1, x.shape[-1])
-            out = torch.bmm(rows, weight.mT)
-            out = out if bias is None else out + bias.unsqueeze(1)
+            turned = weight.mT
+            out = torch.bmm(rows, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, turned)
             return out.view(*x.shape[:-1], weight.shape[1])
 
         gates, states, recurrent = product_of(inputs, "ih"), list[list[Tensor]](), list[Tensor]()
