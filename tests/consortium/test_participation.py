@@ -97,7 +97,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 
 def soon(true: Callable[[], Any]) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not true() and time.monotonic() < end:
         time.sleep(0.01)
     return bool(true())

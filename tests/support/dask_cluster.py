@@ -33,10 +33,10 @@ class Cluster:
         file = folder / "scheduler.json"
         options = ["--port", "0", "--no-dashboard", "--no-show", "--scheduler-file", str(file)]
         self.scheduler = self._start("scheduler", [*options, "--host", "127.0.0.1", "--protocol", protocol])
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 300
         while not file.is_file() or not file.read_text():
             assert self.scheduler.poll() is None, (folder / "scheduler-0.log").read_text()
-            assert time.monotonic() < limit, "no scheduler within 60 s"
+            assert time.monotonic() < limit, "no scheduler within 300 s"
             time.sleep(0.05)
         self.address: str = json.loads(file.read_text())["address"]
 
