@@ -642,11 +642,8 @@ class RecurrentRule(Rule):
             for way, x, slope in zip(
                 ("ih", "hh"), (inputs, torch.stack(hidden, 1).detach()), own, strict=True
             ):
-                names = {
-                    one: f"{one}_{way}{cell}"
-                    for one in ("weight", "bias")
-                    if f"{one}_{way}{cell}" in parameters
-                }
+                ends = f"_{way}{cell}"
+                names = {one.removesuffix(ends): one for one in parameters if one.endswith(ends)}
                 given = {one: parameters[name] for one, name in names.items()}
                 parts.append((names, LinearRule().measure(given, x, slope, None, units, most)))
 
@@ -661,8 +658,7 @@ class RecurrentRule(Rule):
         )
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
-        held = [LinearRule().footprint(a, out) for _ in range(16)]
-        return sum(held) * sum(map(len, self.layers))
+        return 16 * LinearRule().footprint(a, out) * sum(map(len, self.layers))
 
 
 def _embedding_rule(layer: nn.Embedding) -> Rule | None:
