@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 from gossamer.errors import UserError
 from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.noise import Stream
-from gossamer.kernels.random_layers import Numbers
+from gossamer.kernels.random_layers import Numbers, undisturbed
 from gossamer.kernels.stack import ParameterStack
 
 NODES, LOT = 2, 4
@@ -178,3 +178,16 @@ OWN = torch.Generator().manual_seed(0)
 def test_what_cannot_be_drawn_from_the_stream_is_refused(draw: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         Sums(Net(draw))(torch.ones(NODES, LOT, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(("draws", "quiet"), [(0, True), (1, True), (9, False)])
+def test_a_draw_of_another_thread_is_told_from_the_networks_own(draws: int, quiet: bool) -> None:
+    left = [draws]
+
+    def work() -> str:
+        if left[0]:
+            left[0] -= 1
+            random.random()
+        return "graph"
+
+    assert undisturbed(work) == ("graph", quiet)

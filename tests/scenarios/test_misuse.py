@@ -306,3 +306,9 @@ def test_what_is_no_slip_is_taken(tmp_path: Path) -> None:
         )
     ):
         assert gossamer.run(BASE, data=given, out=tmp_path / str(number)).certificate  # type: ignore[operator]
+
+
+def test_a_run_in_inference_mode_is_refused(tmp_path: Path) -> None:
+    with torch.inference_mode(), pytest.raises(UserError, match="inference_mode"):
+        gossamer.run(BASE, data=data(), out=tmp_path / "run")  # type: ignore[operator]
+    assert not [*tmp_path.iterdir()]

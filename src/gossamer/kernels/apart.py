@@ -42,7 +42,7 @@ from gossamer.kernels.operations import (
     Value,
     mapped,
 )
-from gossamer.kernels.random_layers import global_generators
+from gossamer.kernels.random_layers import undisturbed
 
 PLAIN = (Tensor, nn.Parameter, nn.Buffer)  # kinds of tensors on which operations are torch's
 TRACED = LOTS[1:]
@@ -64,8 +64,18 @@ def graph_of(
 ) -> fx.GraphModule:
     """loss(module(x), y) as a graph that keeps records apart, on a copy of the module; x and y only show shapes (N, …).
 
-    The layers of the graph stand at their own names behind "module.".
+    The layers of the graph stand at their own names behind "module.". Most networks ask for no shape; those that do are
+    traced with shapes, which takes parts of torch that are slow to load.
     """
+    try:
+        return _graph_of(module, loss, x, y, shaped=False)
+    except MixingError:
+        return _graph_of(module, loss, x, y, shaped=True)
+
+
+def _graph_of(
+    module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, *, shaped: bool
+) -> fx.GraphModule:
     if torch.nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
         raise MixingError("a hook is set on all modules, and it might do anything")
     try:
@@ -75,15 +85,16 @@ def graph_of(
         root.requires_grad_(False)
         for parameter in trained:
             parameter.fill_(torch.nan)  # whatever is computed from them past their layer is found out
-        drawn = global_generators()
         # Twice with the same copy: what remembers its first call is another graph in the second.
         values = [*root.parameters(), *root.buffers()]
         shapes = copy.deepcopy(root, {id(value): _blank(value) for value in values})
-        graph, again = (_Tracer(shapes, x, y, lot).trace(root) for lot in TRACED)
+        (graph, again), quiet = undisturbed(
+            lambda: [_Tracer(shapes if shaped else None, x, y, lot).trace(root) for lot in TRACED]
+        )
     except Exception as reason:  # the module's own code runs here, and may raise anything
         raise MixingError(f"its forward cannot be traced ({first_line(reason)})") from None
     _name_lot_size(root, graph, again)
-    if drawn != global_generators():
+    if not quiet:
         raise MixingError("its forward draws random numbers while it is traced")
     _write_nothing_in_place(root, graph)
     for node in reversed(graph.nodes):
@@ -172,8 +183,8 @@ def _attribute(root: nn.Module, path: str) -> Any:
 class _Tracer(fx.Tracer):
     """Stops at the layers it knows, and looks into everything else; on a lot of so many records."""
 
-    def __init__(self, shapes: nn.Module, x: Tensor, y: Tensor, lot: int) -> None:
-        """`shapes`: the module without values."""
+    def __init__(self, shapes: nn.Module | None, x: Tensor, y: Tensor, lot: int) -> None:
+        """`shapes`: the module without values, to find shapes by."""
         super().__init__()
         self._shapes, self.device = shapes, x.device
         self._inputs = iter([_blank(like.new_empty(lot, *like.shape[1:])) for like in (x, y)])
@@ -192,6 +203,8 @@ class _Tracer(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> Any:
         """Of what has values; sizes and types are what they are."""
+        if self._shapes is None:
+            return super().proxy(node)
         try:
             with torch.no_grad():
                 node.meta["blank"] = blank = self._blank_of(node)
@@ -216,6 +229,7 @@ class _Tracer(fx.Tracer):
 
         args, kwargs = fx.map_arg((node.args, node.kwargs), known)
         if node.op == "call_module":
+            assert self._shapes is not None
             layer = self._shapes.get_submodule(str(node.target))
             return layer.forward(*args, **kwargs)  # a call would be traced
         run: Any = getattr(args[0], str(node.target)) if node.op == "call_method" else node.target

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 
 aten = torch.ops.aten
+T = TypeVar("T")
 _HALF = 2.0**-25  # half of a uniform number's last digit: keeps 0 and 1 out
 
 
@@ -70,6 +71,19 @@ def global_generators() -> tuple[Any, ...]:
         pickle.dumps(np.random.get_state(legacy=False)),
         random.getstate(),
     )
+
+
+def undisturbed(work: Callable[[], T]) -> tuple[T, bool]:
+    """What `work` gives, and whether nobody drew from the global generators meanwhile.
+
+    Other threads may draw (an event loop does), so it is done again: what draws itself does so every time.
+    """
+    for _ in range(3):
+        before = global_generators()
+        result = work()
+        if before == global_generators():
+            return result, True
+    return result, False
 
 
 def is_random(node: fx.Node) -> bool:

@@ -24,7 +24,9 @@ from gossamer.mechanism.noise.base import JUDGED, SUMMARY
 from gossamer.mechanism.reader import Book, Records
 
 BLOCK = 4096  # records at a time in double precision
-SHRINK = 1 - 2.0**-30  # rounding of a million additions leaves nobody outside of the ball
+# n records are added up in blocks, and rounding may move a sum by n (BLOCK + n/BLOCK) 2⁻⁵³, and its neighbour by as
+# much: less than this for five million records.
+SHRINK = 1 - 2.0**-17
 
 
 class Summary(Protocol):
