@@ -139,9 +139,7 @@ def copied(target: Path) -> str:
     text = target.read_text(encoding="utf-8")
     if target.suffix == ".md":
         return _ANY_LINK.sub(lambda link: from_copy(target, link[1]), text)
-    return (
-        f"# {target.relative_to(ROOT).as_posix()}\n\n```{_LANGUAGE.get(target.suffix, 'text')}\n{text}```\n"
-    )
+    return f"# {target.relative_to(ROOT).as_posix()}\n\n```{_LANGUAGE.get(target.suffix, 'text')}\n{text}```\n"
 
 
 def from_copy(target: Path, link: str) -> str:

@@ -52,9 +52,7 @@ def say(text: str) -> None:
 
 def call(*words: str | Path, folder: Path, what: str) -> str:
     """The output; nothing of this environment's own Python settings goes along."""
-    settings = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))
-    }
+    settings = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(
         [str(word) for word in words],
         check=False,
@@ -118,9 +116,7 @@ def look_into(wheel: Path, source: Path) -> None:
         about = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
     held = {name for name in names if not name.startswith(info)}
     if held != wanted:
-        raise FailedError(
-            f"{wheel.name} lacks {sorted(wanted - held)} and has besides {sorted(held - wanted)}"
-        )
+        raise FailedError(f"{wheel.name} lacks {sorted(wanted - held)} and has besides {sorted(held - wanted)}")
     if f"{info}/licenses/LICENSE" not in names:
         raise FailedError(f"{wheel.name} has no LICENSE")
     for key, value in {
@@ -160,9 +156,7 @@ def use(python: Path, version: str, wheel: Path, work: Path) -> None:
     shutil.copytree(ROOT / "tests", empty / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", empty)
     tested = call(bin_ / "python", "-m", "pytest", "-q", *SMOKE, folder=empty, what="the smoke tests")
-    say(
-        f"Python {version}: {len(words) + 1} commands and {_passed(tested)} in {time.monotonic() - begun:.0f} s"
-    )
+    say(f"Python {version}: {len(words) + 1} commands and {_passed(tested)} in {time.monotonic() - begun:.0f} s")
 
 
 def _passed(output: str) -> str:

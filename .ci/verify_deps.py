@@ -125,9 +125,7 @@ def not_of_wheel(wheel: Path, files: dict[str, str], recorded: dict[str, str]) -
     if recorded.get(wheel.name) != hashlib.sha256(wheel.read_bytes()).hexdigest():
         return f"the index's {wheel.name} is not among the {len(recorded)} recorded wheels"
     theirs = {name: value for name, value in files.items() if ".data/" not in name}
-    return (
-        None if listed_in_wheel(wheel) == theirs else f"its files are not those of the recorded {wheel.name}"
-    )
+    return None if listed_in_wheel(wheel) == theirs else f"its files are not those of the recorded {wheel.name}"
 
 
 def foreign(site: Path, found: list[Distribution]) -> list[str]:
@@ -138,9 +136,7 @@ def foreign(site: Path, found: list[Distribution]) -> list[str]:
         for path in sorted(site.rglob("*"))
         if not path.is_dir()
         and (name := path.relative_to(site).as_posix()) not in ours
-        and not (
-            path.suffix == ".pyc" and path.parent.name == "__pycache__"
-        )  # Python's own, of a file beside it
+        and not (path.suffix == ".pyc" and path.parent.name == "__pycache__")  # Python's own, of a file beside it
     ]
 
 
@@ -191,9 +187,7 @@ def _usual(name: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--record", action="store_true", help="add what is installed, and what the index names"
-    )
+    parser.add_argument("--record", action="store_true", help="add what is installed, and what the index names")
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
     how = parser.parse_args()
     known: dict[str, Any] = json.loads(KNOWN.read_text(encoding="utf-8")) if KNOWN.exists() else {}

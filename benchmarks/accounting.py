@@ -31,8 +31,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
 def releases(ratio: float) -> list[Gaussian]:
     mus = schedule(initial_budget(gdp_mu(CLAIM, DELTA), RATE, ROUNDS, ratio), ROUNDS, ratio)
     return [
-        Gaussian(sigma=1 / mu, sensitivity=1.0, sampling="poisson", rate=RATE, adjacency="add-remove")
-        for mu in mus
+        Gaussian(sigma=1 / mu, sensitivity=1.0, sampling="poisson", rate=RATE, adjacency="add-remove") for mu in mus
     ]
 
 
@@ -94,9 +93,7 @@ def main() -> None:
     if options.lots:
         found, text = table_of_lots(), PAGE.read_text(encoding="utf-8")
         before, _, rest = text.partition("<!-- lots -->\n")
-        PAGE.write_text(
-            f"{before}<!-- lots -->\n{found}{rest[rest.index('<!-- end -->') :]}", encoding="utf-8"
-        )
+        PAGE.write_text(f"{before}<!-- lots -->\n{found}{rest[rest.index('<!-- end -->') :]}", encoding="utf-8")
         print(found)
         return
     proven([(releases(1.0)[0], 2)], DELTA, "add-remove")  # imports and first FFT out of the way

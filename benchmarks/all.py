@@ -20,9 +20,7 @@ PARTS = {"engine": "engine.py", "growth": "growth.py", "end": "end_to_end.py", "
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
     parser.add_argument("--data-dir", help="where mnist.npz is, for the part end")
     parser.add_argument("--print", action="store_true", help="leave docs/performance.md as it is")

@@ -76,9 +76,7 @@ def main() -> None:
                         done[key] = one(*key)
                         with given.out.open("a") as file:
                             file.write(json.dumps(done[key]) + "\n")
-    print(
-        "| method | sampling | proven ε | seeds | threshold, largest | Gaussian DP / proven, mean | violations |"
-    )
+    print("| method | sampling | proven ε | seeds | threshold, largest | Gaussian DP / proven, mean | violations |")
     print("|---|---|---|---|---|---|---|")
     for method in METHODS:
         for sampling in SAMPLING:

@@ -83,9 +83,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("audit-power.jsonl"))
     given = parser.parse_args()
     lines = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.is_file() else []
-    done = {
-        tuple(line[key] for key in ("method", "epsilon", "sampling", "share", "seed")): line for line in lines
-    }
+    done = {tuple(line[key] for key in ("method", "epsilon", "sampling", "share", "seed")): line for line in lines}
 
     def get(*key: Any) -> dict[str, Any]:
         if key not in done:
@@ -95,9 +93,7 @@ def main() -> None:
         return done[key]
 
     print(f"Noise thinner than planned, {CONFIDENCE:.1%}, seeds 0 … {given.seeds - 1}\n")
-    print(
-        "| proven ε | sampling | noise | declared by the whole curve | by one point | one point: ε ≥, mean |"
-    )
+    print("| proven ε | sampling | noise | declared by the whole curve | by one point | one point: ε ≥, mean |")
     print("|---|---|---|---|---|---|")
     for sampling in SAMPLING:
         for epsilon, share in THIN:
@@ -111,9 +107,7 @@ def main() -> None:
                 f"| {sum(cell['one_point'] for cell in cells) / len(cells):.2f} |",
                 flush=True,
             )
-    kinds = [
-        (method, epsilon, sampling) for method in METHODS for epsilon in (1.0, 8.0) for sampling in SAMPLING
-    ]
+    kinds = [(method, epsilon, sampling) for method in METHODS for epsilon in (1.0, 8.0) for sampling in SAMPLING]
     each = -(-given.sound // len(kinds))
     print(f"\nNoise as planned, {each * len(kinds)} runs\n")
     print("| method | proven ε | sampling | runs | declared by the whole curve | by one point |")

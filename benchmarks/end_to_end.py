@@ -71,9 +71,7 @@ def ours(recipe: str, data: str | None) -> float:
 class Loop:
     """A node is an Opacus engine with its own loader, optimizer and module; a round is a step of each, then gossip."""
 
-    def __init__(
-        self, x: torch.Tensor, y: torch.Tensor, net: str, nodes: int, lot: int, noise: float
-    ) -> None:
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, net: str, nodes: int, lot: int, noise: float) -> None:
         from opacus import PrivacyEngine
 
         first = build(net, input_shape=tuple(x.shape[1:]), outputs=10)
@@ -125,9 +123,7 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 def mnist(data: str) -> tuple[torch.Tensor, torch.Tensor]:
     with np.load(Path(data) / "mnist.npz") as file:
-        x, y = (
-            next(file[key] for key in keys if key in file) for keys in (("x_train", "x"), ("y_train", "y"))
-        )
+        x, y = (next(file[key] for key in keys if key in file) for keys in (("x_train", "x"), ("y_train", "y")))
     return torch.tensor(x, dtype=torch.float32).view(-1, 1, 28, 28) / 255, torch.tensor(y).long()
 
 
@@ -163,9 +159,7 @@ def row(name: str, pairs: list[tuple[float, float]], measured: str, aim: float |
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default=os.environ.get("GOSSAMER_DATA"), help="where mnist.npz is")
     parser.add_argument("--rounds", type=int, default=2000, help="of the MNIST run")
     parser.add_argument("--write", action="store_true", help="rewrite the table in docs/performance.md")

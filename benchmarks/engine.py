@@ -367,9 +367,7 @@ def mixing_rows() -> list[str]:
         mix, add = partial(MixPlan(band(nodes, degree)), x, torch.empty_like(x)), partial(y.add_, x)
         pairs = [(median_seconds(mix, 3), median_seconds(add, 3)) for _ in range(7)]
         mixing, adding = (1e3 * statistics.median(times) for times in zip(*pairs, strict=True))
-        rows.append(
-            f"| {nodes:,} × {dim:,}, {degree} | {mixing:.2f} | {adding:.2f} | {mixing / adding:.1f} |"
-        )
+        rows.append(f"| {nodes:,} × {dim:,}, {degree} | {mixing:.2f} | {adding:.2f} | {mixing / adding:.1f} |")
     return rows
 
 
@@ -429,9 +427,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two models, two lots, a second each")
     parser.add_argument("--write", action="store_true", help="rewrite the tables in docs/performance.md")
     parser.add_argument("--peak", choices=CONTENDERS, help=argparse.SUPPRESS)
@@ -442,9 +438,7 @@ def main() -> None:
         print_peak(options.peak)
         return
     nets = list(NETS)
-    cells = [(net, 20, lot) for net in nets[:4] for lot in (1, 16, 64, 256)] + [
-        (net, 2, 16) for net in nets[4:6]
-    ]
+    cells = [(net, 20, lot) for net in nets[:4] for lot in (1, 16, 64, 256)] + [(net, 2, 16) for net in nets[4:6]]
     if options.quick:
         cells = [(net, 20, lot) for net in (nets[1], nets[3]) for lot in (1, 16)]
     lines = [machine(), ""]

@@ -39,9 +39,7 @@ def cores() -> int:
 
 
 def settings(seed: int, rounds: int) -> dict[str, Any]:
-    config = resolve(
-        recipes.read("quickstart"), {"rounds": rounds, "seed": seed, "privacy.noise.source": "seeded"}
-    )
+    config = resolve(recipes.read("quickstart"), {"rounds": rounds, "seed": seed, "privacy.noise.source": "seeded"})
     return config.model_dump(exclude_none=True)
 
 
@@ -96,8 +94,7 @@ def main() -> None:
                 seen[name].append(turn(begin[name](), how.cells, how.rounds, root / name))
                 print(name, {key: round(value, 4) for key, value in seen[name][-1].items()}, file=sys.stderr)
     middle = {
-        name: {key: statistics.median(one[key] for one in turns) for key in turns[0]}
-        for name, turns in seen.items()
+        name: {key: statistics.median(one[key] for one in turns) for key in turns[0]} for name, turns in seen.items()
     }
     print(f"{how.cells} cells of {how.rounds} rounds, {cores()} at a time, median of {how.turns} turns\n")
     print("| | local | dask | dask / local |\n|---|---|---|---|")

@@ -109,9 +109,7 @@ def draw(name: str, label: str, points: list[Point]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="draw docs/figures/growth-*.svg")
     options = parser.parse_args()
     lines = ["| in | values | ms of a step |", "|---|---|---|"]
@@ -123,10 +121,7 @@ def main() -> None:
         if options.write:
             draw(name, label, points)
     if options.write:
-        figures = [
-            f"![A step's time over {label}](figures/growth-{name}.svg)"
-            for name, (label, *_) in SWEEPS.items()
-        ]
+        figures = [f"![A step's time over {label}](figures/growth-{name}.svg)" for name, (label, *_) in SWEEPS.items()]
         engine.write("growth", [*lines, "", *figures])
 
 

@@ -52,9 +52,7 @@ def table(data_dir: Path | None) -> list[str]:
         cells = []
         for recipe in UNITS.values():
             if priced:
-                cells += [
-                    cell(recipe, {**changes, "privacy.epsilon": budget}, data_dir) for budget in BUDGETS
-                ]
+                cells += [cell(recipe, {**changes, "privacy.epsilon": budget}, data_dir) for budget in BUDGETS]
             else:
                 cells += [cell(recipe, changes, data_dir), ""]
         lines.append(f"| {name} | {' | '.join(cells)} |".replace("|  |", "| |"))
@@ -62,9 +60,7 @@ def table(data_dir: Path | None) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the table into docs/tables.md")
     parser.add_argument("--data-dir", type=Path, help="where randhie.csv lies, if not in the cache")
     asked = parser.parse_args()

@@ -77,9 +77,7 @@ def compared(python: str, net: str, hidden: tuple[int, ...], lot: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jax", help="the python of an environment with jax-privacy")
     parser.add_argument("--write", action="store_true", help="rewrite the table in docs/performance.md")
     parser.add_argument("--serve", help=argparse.SUPPRESS)

@@ -146,15 +146,11 @@ def bytes_apart(nodes: int = 20_000, draws: int = 5) -> tuple[float, float]:
     def event(step: int, node: int) -> Event:
         return Event(
             step,
-            Gaussian(
-                sigma=1 + node / 7919, sensitivity=1.0, sampling="poisson", rate=0.5, adjacency="add-remove"
-            ),
+            Gaussian(sigma=1 + node / 7919, sensitivity=1.0, sampling="poisson", rate=0.5, adjacency="add-remove"),
         )
 
     with tempfile.TemporaryDirectory() as folder:
-        with LedgerBook.create(
-            Path(folder) / "ledger.jsonl", {i: {} for i in range(nodes)}, sync=False
-        ) as book:
+        with LedgerBook.create(Path(folder) / "ledger.jsonl", {i: {} for i in range(nodes)}, sync=False) as book:
             for step in range(draws):
                 book.write([((i,), event(step, i)) for i in range(nodes)])
         together = (Path(folder) / "ledger.jsonl").stat().st_size / (nodes * draws)
@@ -207,9 +203,7 @@ def tables(rows: list[Measured], rounds: int, runtime: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--runtime", choices=["simulator", "processes"], default="simulator")

@@ -196,9 +196,7 @@ def row(case: Case) -> tuple[str, bool]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="rewrite the table in docs/performance.md")
     parser.add_argument("--only", default="", help="runs whose name has this word")
     options = parser.parse_args()
@@ -213,9 +211,7 @@ def main() -> None:
         before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition("<!-- memory -->\n")
         _, _, after = rest.partition("<!-- end of memory -->")
         text = "\n".join(lines)
-        DOCUMENT.write_text(
-            f"{before}<!-- memory -->\n{text}\n<!-- end of memory -->{after}", encoding="utf-8"
-        )
+        DOCUMENT.write_text(f"{before}<!-- memory -->\n{text}\n<!-- end of memory -->{after}", encoding="utf-8")
     sys.exit(0 if held else 1)
 
 

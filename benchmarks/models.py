@@ -61,24 +61,18 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, length, width = x.shape
-        q, k, v = (
-            part.view(rows, length, 4, width // 4).transpose(1, 2) for part in self.joined(x).split(width, 2)
-        )
+        q, k, v = (part.view(rows, length, 4, width // 4).transpose(1, 2) for part in self.joined(x).split(width, 2))
         found = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(rows, length, width)
         return self.norm(x + self.out(found))
 
 
 def minilm() -> nn.Module:
     targets = [f"layers.{k}.{own}" for k in (4, 5) for own in ("query", "value")]
-    return gossamer.lora(
-        build("minilm", input_shape=(TOKENS,), outputs=2), rank=4, targets=targets, train=["head"]
-    )
+    return gossamer.lora(build("minilm", input_shape=(TOKENS,), outputs=2), rank=4, targets=targets, train=["head"])
 
 
 def transformer() -> nn.Module:
-    return Read(
-        nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True), 2)
-    )
+    return Read(nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True), 2))
 
 
 def small() -> nn.Module:
@@ -118,9 +112,7 @@ def contenders(make: Callable[[], nn.Module], nodes: int, lot: int) -> dict[str,
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     rival = GradSampleModule(ModuleValidator.fix(copy.deepcopy(module)), loss_reduction="sum")
     sgd = torch.optim.SGD([p for p in rival.parameters() if p.requires_grad], lr=0.0)
-    clip = DPOptimizer(
-        sgd, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=lot, loss_reduction="sum"
-    )
+    clip = DPOptimizer(sgd, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=lot, loss_reduction="sum")
 
     def plain() -> None:
         for node in range(nodes):
@@ -166,17 +158,13 @@ def rows(seconds: float) -> list[str]:
             words.append(f"{ratio:.2f}, {wall['ours'] / wall[rival]:.2f}")
             misses += [f"≤ {aim:g}× {rival}"] if aim is not None and ratio > aim else []
         figures = " | ".join(f"{1e3 * used[rival]:.1f}" for rival in steps)
-        lines.append(
-            f"| {name} | {nodes} × {lot} | {figures} | {' | '.join(words)} | {', '.join(misses) or 'none'} |"
-        )
+        lines.append(f"| {name} | {nodes} × {lot} | {figures} | {' | '.join(words)} | {', '.join(misses) or 'none'} |")
         print(lines[-1], flush=True)
     return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="rewrite the table in docs/performance.md")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each line of the table")
     options = parser.parse_args()
@@ -186,9 +174,7 @@ def main() -> None:
     if options.write:
         before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition("<!-- models -->\n")
         _, _, after = rest.partition("<!-- end of models -->")
-        DOCUMENT.write_text(
-            f"{before}<!-- models -->\n{text}\n<!-- end of models -->{after}", encoding="utf-8"
-        )
+        DOCUMENT.write_text(f"{before}<!-- models -->\n{text}\n<!-- end of models -->{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

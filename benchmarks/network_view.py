@@ -49,9 +49,7 @@ def line(nodes: int, rounds: int, seeds: int) -> str:
                 members = list(range(size))
                 seen = epsilon_of_coalition(exchanges, members, released, DELTA, RELATION)
                 found.append(float(np.nanmax(seen)))
-    outside = float(
-        epsilon_by_node(squared_outsider(np.ones((rounds, nodes))), released, DELTA, RELATION).max()
-    )
+    outside = float(epsilon_by_node(squared_outsider(np.ones((rounds, nodes))), released, DELTA, RELATION).max())
     joint = [f"{max(found):.2f}" if found else "" for found in coalitions.values()]
     if nodes // 4 == 2:
         joint = joint * 2

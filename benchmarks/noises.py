@@ -47,14 +47,10 @@ def main(out: Path) -> None:
     sigma, bound = km_noise("truncated-gaussian", EPSILON, DELTA, 1.0)
     cuts = sorted({*CUTS, bound / sigma})
     found = [needed(cut) for cut in cuts]
-    rows = [
-        (f"{cut:.2f}", f"{std:.2f}", f"{std / gaussian:.3f}") for cut, std in zip(cuts, found, strict=True)
-    ]
+    rows = [(f"{cut:.2f}", f"{std:.2f}", f"{std / gaussian:.3f}") for cut, std in zip(cuts, found, strict=True)]
     rows.append(("not cut: Gaussian", f"{gaussian:.2f}", "1"))
     budget = f"ε = {EPSILON:g}, δ = {DELTA:g}, add-remove, {RELEASES} releases of {DIMENSION} numbers, full batches"
-    caption = (
-        f"Proven {budget}; in units of the sensitivity. Theorem 6 ends the noise at {bound / sigma:.2f} σ."
-    )
+    caption = f"Proven {budget}; in units of the sensitivity. Theorem 6 ends the noise at {bound / sigma:.2f} σ."
     table = Table(("cut off at (σ)", "std needed", "of the Gaussian's"), tuple(rows), (caption,))
     print(table.markdown())
     series = [

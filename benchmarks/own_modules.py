@@ -122,9 +122,7 @@ def rows(seconds: float) -> list[str]:
                     start = time.perf_counter()
                     step()
                     times[name].append(1e3 * (time.perf_counter() - start))
-            a, b, c, d = (
-                median(times[name]) for name in ("plain", "layers", "own forward", "record by record")
-            )
+            a, b, c, d = (median(times[name]) for name in ("plain", "layers", "own forward", "record by record"))
             name = "CNN" if images else "MLP"
             lines.append(f"| {name} | {lot} | {a:.1f} | {b:.1f} | {c:.1f} | {d:.1f} | {d / b:.1f} |")
             print(lines[-1], flush=True)
@@ -132,9 +130,7 @@ def rows(seconds: float) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="rewrite the table in docs/performance.md")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each line of the table")
     options = parser.parse_args()

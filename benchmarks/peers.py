@@ -130,9 +130,7 @@ def run_sites(folder: Path, model: dict[str, Any]) -> float:
 def a_round(run: Path) -> float:
     """Seconds, evaluations included: the lower quartile of the spans between two."""
     rows = read_metrics(run / "metrics.jsonl")[1:]
-    return quartile(
-        [(b["seconds"] - a["seconds"]) / (b["round"] - a["round"]) for a, b in itertools.pairwise(rows)]
-    )
+    return quartile([(b["seconds"] - a["seconds"]) / (b["round"] - a["round"]) for a, b in itertools.pairwise(rows)])
 
 
 def main() -> None:
@@ -176,12 +174,8 @@ def parcels(line: bool) -> None:
         exchange(links, SIZE, 3)
         there_and_back = quartile(exchange(links, SIZE, 12))
         floor = 2 * (DELAY + SIZE / RATE)
-        print(
-            f"{SIZE:,} bytes there and back over {2000 * DELAY:.0f} ms and {8e-6 * RATE:.0f} Mbit/s: ", end=""
-        )
-        print(
-            f"{1000 * there_and_back:.0f} ms, floor {1000 * floor:.0f} ms, ratio {there_and_back / floor:.2f}"
-        )
+        print(f"{SIZE:,} bytes there and back over {2000 * DELAY:.0f} ms and {8e-6 * RATE:.0f} Mbit/s: ", end="")
+        print(f"{1000 * there_and_back:.0f} ms, floor {1000 * floor:.0f} ms, ratio {there_and_back / floor:.2f}")
         links.close()
         chaos.close()
     pipe.send("end")

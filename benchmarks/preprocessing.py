@@ -48,9 +48,7 @@ def frame(x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(x, columns=COLUMNS).assign(y=y)
 
 
-def figure(
-    seed: int, epsilon: float, how: str, *, heavy: bool, offset: float = 0.0, **more: Any
-) -> dict[str, float]:
+def figure(seed: int, epsilon: float, how: str, *, heavy: bool, offset: float = 0.0, **more: Any) -> dict[str, float]:
     (x, y), (held, truth) = (table(seed, rows, heavy=heavy, offset=offset) for rows in (ROWS, TEST))
     ranges: Any = dict.fromkeys(COLUMNS, WIDE if heavy else FITTING)
     changes = {**SETTINGS, "seed": seed, "privacy.epsilon": epsilon, **more}
@@ -58,9 +56,7 @@ def figure(
         x, held, ranges = by_quantiles(x, x), by_quantiles(held, x), None
     elif how != "ranges":
         changes |= {"data.standardise": {"kind": how}, "privacy.preprocessing": SHARE}
-    data = gossamer.Data(
-        frame(x, y), label="y", test=frame(held, truth), classes=2, count=ROWS // NODES, ranges=ranges
-    )
+    data = gossamer.Data(frame(x, y), label="y", test=frame(held, truth), classes=2, count=ROWS // NODES, ranges=ranges)
     with tempfile.TemporaryDirectory() as folder:
         return dict(gossamer.run("quickstart", changes, data=data, out=Path(folder) / "run").result)
 
@@ -84,9 +80,7 @@ def scaling() -> None:
 def class_weights() -> None:
     """Columns by moments in all of them; a bound of 4, for a weighted gradient is longer."""
     offset = 5.2
-    share = statistics.mean(
-        float(table(seed, ROWS, heavy=False, offset=offset)[1].mean()) for seed in range(SEEDS)
-    )
+    share = statistics.mean(float(table(seed, ROWS, heavy=False, offset=offset)[1].mean()) for seed in range(SEEDS))
     exact = [0.5 / (1 - share), 0.5 / share]
     print(f"\n{share:.1%} of the records are in class 1; F1 of that class\n")
     print("| ε | no weights | private weights | exact weights |")

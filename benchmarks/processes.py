@@ -103,9 +103,7 @@ def measured(model: str, topology: str, ranks: int, rounds: int) -> list[dict[st
         else:
             os.environ |= threads
             store = meeting_point(600.0)
-            started = [
-                start_rank(command, rank, ranks, store.port, stdout=subprocess.PIPE) for rank in range(ranks)
-            ]
+            started = [start_rank(command, rank, ranks, store.port, stdout=subprocess.PIPE) for rank in range(ranks)]
         printed = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         raise SystemExit(f"{model} on {ranks} ranks ended with {[process.returncode for process in started]}")
@@ -136,9 +134,7 @@ def write(lines: list[str]) -> None:
     page = Path(__file__).parents[1] / "docs" / "scaling.md"
     before, rest = page.read_text(encoding="utf-8").split("<!-- tables -->\n", 1)
     _, after = rest.split("<!-- end tables -->", 1)
-    page.write_text(
-        before + "<!-- tables -->\n" + "\n".join(lines) + "\n<!-- end tables -->" + after, "utf-8"
-    )
+    page.write_text(before + "<!-- tables -->\n" + "\n".join(lines) + "\n<!-- end tables -->" + after, "utf-8")
 
 
 def main() -> None:

@@ -40,9 +40,7 @@ def path(recipe: str, weights: Sequence[float], changes: dict[str, object]) -> F
         models.append(outcome.points.mean(0).tolist())
         accuracies.append(outcome.result["accuracy_average_model"])
         used = sum(abs(value) > 1e-3 for value in models[-1])
-        print(
-            f"λ = {weight:.2g}: accuracy {accuracies[-1]:.2%}, {used} of {len(models[-1])} coefficients in use"
-        )
+        print(f"λ = {weight:.2g}: accuracy {accuracies[-1]:.2%}, {used} of {len(models[-1])} coefficients in use")
     result = outcome.result
     whole = proven(events, result["delta"], result["adjacency"]).epsilon
     one = f"ε = {result['epsilon_proven']:.3g} for each point, {whole:.3g} for the whole path"
@@ -53,9 +51,7 @@ def path(recipe: str, weights: Sequence[float], changes: dict[str, object]) -> F
     )
 
 
-def draw(
-    models: Sequence[Sequence[float]], accuracies: Sequence[float], weights: Sequence[float], cost: str
-) -> str:
+def draw(models: Sequence[Sequence[float]], accuracies: Sequence[float], weights: Sequence[float], cost: str) -> str:
     """Coefficients over −log λ; the seven that grow largest have colours and names."""
     width, height, left, right, top, bottom = 860, 460, 72, 150, 52, 44
     largest = max(abs(value) for model in models for value in model) or 1.0
@@ -111,9 +107,7 @@ def name_of(column: int, columns: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", nargs="?", default="lasso_path.svg", type=Path)
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--epsilon", type=float, default=1.0)

@@ -44,6 +44,4 @@ def main() -> Any:
 
 if __name__ == "__main__":
     result = main().result
-    print(
-        f"RMSE to the truth {result['truth_rmse_mean']:.3g} at a proven ε of {result['epsilon_proven']:.3g}"
-    )
+    print(f"RMSE to the truth {result['truth_rmse_mean']:.3g} at a proven ε of {result['epsilon_proven']:.3g}")

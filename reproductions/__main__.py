@@ -103,8 +103,7 @@ def check_item(name: str, *, out: Path | None = None, results: Path = RESULTS, *
 
 def _without(cells: Sequence[PaperCell], known: Mapping[Place, Figures]) -> list[PaperCell]:
     left = [
-        replace(cell, runs={m: runs for m, runs in cell.runs.items() if (cell.label, m) not in known})
-        for cell in cells
+        replace(cell, runs={m: runs for m, runs in cell.runs.items() if (cell.label, m) not in known}) for cell in cells
     ]
     return [cell for cell in left if cell.runs]
 

@@ -24,13 +24,9 @@ class Finding(Strict):
     order: Annotated[list[str], Field(min_length=2)] | None = None  # best first
     lead: Annotated[float, Field(gt=0)] | None = None  # as printed
     lead_along: str | None = None
-    lead_order: Annotated[list[str], Field(min_length=2)] | None = (
-        None  # values of `lead_along`, largest lead first
-    )
+    lead_order: Annotated[list[str], Field(min_length=2)] | None = None  # values of `lead_along`, largest lead first
     level: Annotated[float, Field(gt=0)] | None = None  # largest difference along the axis
-    near: Annotated[float, Field(ge=0)] | None = (
-        None  # largest distance from the printed number or lead, either side
-    )
+    near: Annotated[float, Field(ge=0)] | None = None  # largest distance from the printed number or lead, either side
     void: str | None = None  # which two statements of the paper contradict each other: nothing is checked
 
     @model_validator(mode="after")

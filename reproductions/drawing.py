@@ -56,20 +56,14 @@ def drawing(item: Mapping[str, Any], book: Book) -> str | None:
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     curves = [curve for panel in panels for curve in panel.curves.values()]
     modes = [mode for mode in ("paper", "sound") if any(curve.ours.get(mode) for curve in curves)]
-    notes = [
-        f"{'filled, solid' if mode == 'paper' else 'hollow, dashed'}: ours, {mode} mode" for mode in modes
-    ]
+    notes = [f"{'filled, solid' if mode == 'paper' else 'hollow, dashed'}: ours, {mode} mode" for mode in modes]
     if any(curve.printed for curve in curves):
         notes.append("diamond: printed in the paper")
     size = (430, 310) if len(panels) > 1 else (720, 310)
     y_title = UNITS.get(metric, metric.rsplit(".", 1)[-1].replace("_", " "))
     plots = [
         Plot(
-            [
-                one
-                for name, curve in panel.curves.items()
-                for one in _series(name or "ours", curve, colours[name])
-            ],
+            [one for name, curve in panel.curves.items() for one in _series(name or "ours", curve, colours[name])],
             panel.x,
             _y_axis(panel.points, y_title),
             panel.title,

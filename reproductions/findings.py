@@ -111,11 +111,7 @@ def _about(finding: Finding, name: str, values: Sequence[str]) -> bool:
 
 
 def _checks(finding: Finding, cells: Sequence[RecordedCell]) -> Iterator[Check]:
-    known = [
-        cell
-        for cell in cells
-        if matches(finding.where, cell["labels"]) and _values(_figures(cell, finding.mode))
-    ]
+    known = [cell for cell in cells if matches(finding.where, cell["labels"]) and _values(_figures(cell, finding.mode))]
     if finding.void is not None:
         return
     if finding.level is not None:

@@ -65,9 +65,7 @@ class Frontier(Strict):
 
 
 def names() -> list[str]:
-    return sorted(
-        path.relative_to(DEFINITIONS).with_suffix("").as_posix() for path in DEFINITIONS.rglob("*.toml")
-    )
+    return sorted(path.relative_to(DEFINITIONS).with_suffix("").as_posix() for path in DEFINITIONS.rglob("*.toml"))
 
 
 def is_frontier(name: str) -> bool:
@@ -247,9 +245,7 @@ def _replace_one(folder: Path, results: Sequence[dict[str, Any]]) -> float | Non
     return max(found) if found and max(found) < float("inf") else None
 
 
-def _paper(
-    printed: Printed | None, k: int, epsilon: float, data_dir: Path | None, *, force: bool
-) -> dict[str, Any]:
+def _paper(printed: Printed | None, k: int, epsilon: float, data_dir: Path | None, *, force: bool) -> dict[str, Any]:
     if printed is None:
         return {"printed": None, "claimed": None, "proven": None, "because": None}
     figure = {"printed": printed.values[k], "claimed": epsilon, "proven": None, "because": printed.because}
@@ -272,9 +268,7 @@ def _marked(path: Path, name: str) -> tuple[str, str]:
         raise UserError(f"--into {path} cannot be read: {error.strerror}.") from None
     _, ended, after = rest.partition(end)
     if not found or not ended:
-        raise UserError(
-            f"--into {path} has no lines '{mark.strip()}' and '{end}' for the table to stand between."
-        )
+        raise UserError(f"--into {path} has no lines '{mark.strip()}' and '{end}' for the table to stand between.")
     return before + mark, end + after
 
 

@@ -24,9 +24,7 @@ P = TypeVar("P", bound=Hashable)  # a cell's place in the item
 def finished_rows(rows: Sequence[Row], out: Path) -> Batch:
     """The finished cells of `out`; nothing is run."""
     if not (out / MARK).is_file():
-        raise UserError(
-            f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out."
-        )
+        raise UserError(f"--as-is: {out} holds no comparison; name its folder with --out, or leave --as-is out.")
     done = [[cell for cell in row.cells if cell.is_finished(out)] for row in rows]
     for cell in {cell.name: cell for row in done for cell in row}.values():
         cell.verify(out)

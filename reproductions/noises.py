@@ -44,15 +44,11 @@ class NoiseLine:
     remark: str | None = None
 
 
-def noise_lines(
-    *, epsilon: float, delta: float, releases: int, dimension: int, adjacency: str
-) -> list[NoiseLine]:
+def noise_lines(*, epsilon: float, delta: float, releases: int, dimension: int, adjacency: str) -> list[NoiseLine]:
     """One line per noise of the paper."""
     kinds = [(name, name, shape) for name, shape in KM_FAMILIES.items()]
     kinds += [(f"truncated, b = {b:g}", "generalised-gaussian", b) for b in SHAPES]
-    return [
-        noise_line(name, kind, b, epsilon, delta, releases, dimension, adjacency) for name, kind, b in kinds
-    ]
+    return [noise_line(name, kind, b, epsilon, delta, releases, dimension, adjacency) for name, kind, b in kinds]
 
 
 def noise_line(
@@ -132,9 +128,7 @@ def density(kind: str, shape: float, sigma: float, bound: float) -> Noise:
 def _release(kind: str, shape: float, sigma: float, bound: float, dimensions: int, adjacency: str) -> Release:
     given = {"shape": shape, "bound": bound, "dimensions": dimensions}
     constants: dict[str, Any] = {name: value for name, value in given.items() if name in _fields(kind)}
-    return release(
-        kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency, **constants
-    )
+    return release(kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency, **constants)
 
 
 def _fields(kind: str) -> set[str]:
@@ -207,9 +201,7 @@ def exact_epsilon(noise: Noise, shift: float, delta: float) -> float:
 
 def noise_table(*, epsilon: float, delta: float, releases: int, dimension: int, adjacency: str) -> Table:
     """The comparison as the page on DP-dKM has it."""
-    lines = noise_lines(
-        epsilon=epsilon, delta=delta, releases=releases, dimension=dimension, adjacency=adjacency
-    )
+    lines = noise_lines(epsilon=epsilon, delta=delta, releases=releases, dimension=dimension, adjacency=adjacency)
     heads = (
         "noise",
         "claimed: std",
@@ -225,9 +217,7 @@ def noise_table(*, epsilon: float, delta: float, releases: int, dimension: int, 
         for line in lines
     ]  # fmt: skip
     budget = f"ε = {epsilon:g}, δ = {delta:g}, {adjacency}, unit: one record of one node; observer: everyone"
-    caption = (
-        f"{releases} releases of {dimension} numbers, full batches ({budget}); in units of the sensitivity."
-    )
+    caption = f"{releases} releases of {dimension} numbers, full batches ({budget}); in units of the sensitivity."
     remarks = [f"{line.noise}: {line.remark}" for line in lines if line.remark]
     return Table(heads, tuple(rows), (caption, *remarks))
 

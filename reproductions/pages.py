@@ -196,9 +196,7 @@ def front_page(items: Sequence[Item], missing: Sequence[str]) -> str:
     ]
     for one in items:
         if one.made:
-            lines.append(
-                f"| {_paper(one)}, {one.source} | {_share(one)} | {_duration(one.made['made']['seconds'])} |"
-            )
+            lines.append(f"| {_paper(one)}, {one.source} | {_share(one)} | {_duration(one.made['made']['seconds'])} |")
     lines += [
         "",
         "## How it is made",
@@ -293,10 +291,7 @@ def _section(one: Item, drawn: str | None) -> list[str]:
         lines += [
             "| reading | verdict | order | size | level |",
             "|---|---|---|---|---|",
-            *(
-                f"| {j.reading} | {j.verdict} | {' | '.join(_part(j, part) for part in PARTS)} |"
-                for j in one.judged
-            ),
+            *(f"| {j.reading} | {j.verdict} | {' | '.join(_part(j, part) for part in PARTS)} |" for j in one.judged),
             "",
             f"Under the reading *{one.judged[0].reading}*:",
             "",
@@ -388,9 +383,7 @@ def cells_table(definition: Definition, made: Mapping[str, Any]) -> Table:
     modes = [mode for mode in MODES if any(mode in cell["modes"] for cell in cells)]
     header = [*axes, *(["paper"] if with_paper else [])]
     # In sound mode some mechanisms are not the paper's, and it claims nothing of them.
-    claims = {
-        mode: mode == "paper" or any(_claimed(cell, mode) is not None for cell in cells) for mode in modes
-    }
+    claims = {mode: mode == "paper" or any(_claimed(cell, mode) is not None for cell in cells) for mode in modes}
     for mode in modes:
         header += [f"{mode} mode ({unit})", *(["claimed"] if claims[mode] else []), "proven"]
     body = []
@@ -407,9 +400,7 @@ def cells_table(definition: Definition, made: Mapping[str, Any]) -> Table:
                 row += [
                     shown(figures),
                     *([epsilon_text(figures["epsilon_claimed"])] if claims[mode] else []),
-                    "not proven"
-                    if figures["epsilon_proven"] is None
-                    else epsilon_text(figures["epsilon_proven"]),
+                    "not proven" if figures["epsilon_proven"] is None else epsilon_text(figures["epsilon_proven"]),
                 ]
         body.append(tuple(row))
     return Table(tuple(header), tuple(body), tuple(_caption(definition, made, modes)))
@@ -421,9 +412,7 @@ def _claimed(cell: Mapping[str, Any], mode: str) -> float | None:
 
 def _absent(modes: Mapping[str, Any]) -> str:
     """What needs no noise is run once; of anything else the book has one mode only."""
-    noiseless = all(
-        f["settings"].get("baseline") == "non-private" or f["delta"] is None for f in modes.values()
-    )
+    noiseless = all(f["settings"].get("baseline") == "non-private" or f["delta"] is None for f in modes.values())
     silent = all(f["epsilon_claimed"] is None and f["epsilon_proven"] is None for f in modes.values())
     return "the same" if noiseless or silent else "not run"
 
@@ -437,9 +426,7 @@ def _caption(definition: Definition, made: Mapping[str, Any], modes: Sequence[st
     lines += [f"Not run yet: {'; '.join(waiting)}."] if waiting else []
     lines.append(f"Cut: {'; '.join(made['cut'])}." if made["cut"] else "Nothing is cut: the paper's setting.")
     for mode, found in figures.items():
-        relations = sorted(
-            {f"δ = {f['delta']:g}, {f['adjacency']}" for f in found if f.get("delta") is not None}
-        )
+        relations = sorted({f"δ = {f['delta']:g}, {f['adjacency']}" for f in found if f.get("delta") is not None})
         units = sorted({f["unit"] for f in found if f.get("unit")}) or [UNIT]
         observers = sorted({f["observer"] for f in found if f.get("observer")}) or [OBSERVER]
         if relations:

@@ -52,9 +52,7 @@ def record(
                     "settings": settings_of(runs[0]),
                 }
     settings = [found["settings"] for found in figures.values()]
-    common = (
-        {k: v for k, v in settings[0].items() if all(s.get(k) == v for s in settings)} if settings else {}
-    )
+    common = {k: v for k, v in settings[0].items() if all(s.get(k) == v for s in settings)} if settings else {}
     runs_seconds = {
         json.dumps([found["settings"], seed], sort_keys=True): seconds or 0.0
         for found in figures.values()
@@ -80,9 +78,7 @@ def record(
                         **found,
                         "settings": {
                             **{k: v for k, v in found["settings"].items() if k not in common},
-                            **dict.fromkeys(
-                                sorted(_unset(definition, cell.labels, mode) - {*found["settings"]})
-                            ),
+                            **dict.fromkeys(sorted(_unset(definition, cell.labels, mode) - {*found["settings"]})),
                         },
                     }
                     for mode in cell.runs
@@ -144,9 +140,7 @@ def _figures(definition: Definition, results: Sequence[Result]) -> dict[str, Any
         "seconds": [_rounded(result.get("seconds")) for result in results],
         "epsilon_claimed": worst_epsilon(result.get("epsilon_claimed") for result in results),
         "epsilon_proven": worst_epsilon(result.get("epsilon_proven") for result in results),
-        "not_proven_because": next(
-            (r["not_proven_because"] for r in results if r.get("not_proven_because")), None
-        ),
+        "not_proven_because": next((r["not_proven_because"] for r in results if r.get("not_proven_because")), None),
         "not_private": next(filter(None, map(no_epsilon_covers, results)), None),
         **{key: first.get(key) for key in ("delta", "adjacency", "unit", "observer", "stamp")},
     }

@@ -46,10 +46,7 @@ def replay_cell(
         batch = run_rows([Row(cell_name, {}, None, tuple(cells))], folder, quiet=quiet, **how)
         runs, failed = batch.results[0], dict(batch.failed)
     values = [figure(result, figures["metric"]) for result in runs]
-    epsilons = {
-        key: worst_epsilon(result.get(key) for result in runs)
-        for key in ("epsilon_claimed", "epsilon_proven")
-    }
+    epsilons = {key: worst_epsilon(result.get(key) for result in runs) for key in ("epsilon_claimed", "epsilon_proven")}
     problems = [] if failed else disagreements({"values": values, **epsilons}, figures, spread_of(book))
     if problems:
         failed[cell_name] = f"{'; '.join(problems)}."

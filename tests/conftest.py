@@ -42,9 +42,7 @@ os.environ["GOSSAMER_STATE"] = str(STATES)
 if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(
-        Path(__file__).parents[1] / ".pytest_cache/bytecode"
-    )
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache/bytecode")
 
 # The same examples on every machine, however long one takes there. Others: pytest --hypothesis-profile explore.
 settings.register_profile("explore", deadline=None)

@@ -36,9 +36,7 @@ def test_run_ends_with_one_json_object(command, tmp_path: Path) -> None:  # type
     assert result["bytes_sent"] == 8 * 8 * 4 * (650 + 1)
     for name in ("config.toml", "manifest.json", "topology.json", "metrics.jsonl", "ledger.jsonl"):
         assert (tmp_path / "r" / name).is_file()
-    assert [
-        json.loads(line)["round"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()
-    ] == [4, 8]
+    assert [json.loads(line)["round"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()] == [4, 8]
 
 
 def test_plan_has_the_same_privacy_fields_without_training(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -93,9 +91,7 @@ def test_every_inner_step_of_dinno_is_in_the_ledger(command, tmp_path: Path) -> 
 def test_seeded_noise_is_stamped_and_repeats(command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     runs = [
         json.loads(
-            command("run", "--json", *SHORT, "--set", "privacy.noise.source=seeded", "--out", name)[
-                1
-            ].splitlines()[-1]
+            command("run", "--json", *SHORT, "--set", "privacy.noise.source=seeded", "--out", name)[1].splitlines()[-1]
         )
         for name in ("a", "b")
     ]
@@ -213,9 +209,7 @@ def test_own_table_with_owners_becomes_the_partition(command, tmp_path: Path) ->
     )  # fmt: skip
     assert code == 0
     result = json.loads(out.splitlines()[-1])
-    assert (
-        "accuracy_mean" not in result
-    )  # no public hold-out was declared: nothing is measured on private records
+    assert "accuracy_mean" not in result  # no public hold-out was declared: nothing is measured on private records
     assert result["epsilon_proven"] <= 8.0
 
 
@@ -284,9 +278,7 @@ for command in ("plan quickstart", "run quickstart --set rounds=2"):
     print()
     print(command, [name for name in {heavy} if name in sys.modules])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert re.findall(r"^(\w+) quickstart.* (\[.*\])$", done.stdout, re.M) == [("plan", "[]"), ("run", "[]")]
 
 

@@ -33,9 +33,7 @@ def test_scikit_learn_finds_nothing(kind: Any) -> None:
         warnings.simplefilter("ignore")
         found = check_estimator(model, on_fail=None, on_skip=None)
     assert len(found) > 50
-    failed = [
-        (check["check_name"], str(check["exception"])) for check in found if check["status"] == "failed"
-    ]
+    failed = [(check["check_name"], str(check["exception"])) for check in found if check["status"] == "failed"]
     assert failed == []
 
 
@@ -59,15 +57,11 @@ def test_a_regressor_finds_the_coefficients_and_keeps_within_no_range() -> None:
 
 
 def test_own_modules_losses_and_several_labels() -> None:
-    layers = [
-        torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, n)) for n in (2, 1)
-    ]
+    layers = [torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, n)) for n in (2, 1)]
     model = PrivateClassifier(8.0, classes=["below", "above"], module=layers[0], **FAST).fit(X, LABEL)
     assert clone(model).fit(X, LABEL).score(X, LABEL) > 0.8
     options = {**FAST, "rounds": 60}
-    model = PrivateRegressor(20.0, target_range=(-4, 6), module=layers[1], loss="huber", **options).fit(
-        X, TARGET
-    )
+    model = PrivateRegressor(20.0, target_range=(-4, 6), module=layers[1], loss="huber", **options).fit(X, TARGET)
     assert model.predict(X).shape == (400,)
     several = np.stack([TARGET > 1, X[:, 0] > 0], 1).astype(int)
     assert (PrivateClassifier(8.0, **FAST).fit(X, several).predict(X) == several).mean() > 0.8
@@ -118,9 +112,7 @@ def test_it_stands_in_a_pipeline_and_keeps_its_run_where_it_is_told(tmp_path: Pa
         ({"classes": ["above", "beside"]}, None, "not among the declared classes: \\['below'\\]"),
     ],
 )
-def test_a_mistake_is_a_value_error_of_one_sentence(
-    options: dict[str, Any], owners: Any, sentence: str
-) -> None:
+def test_a_mistake_is_a_value_error_of_one_sentence(options: dict[str, Any], owners: Any, sentence: str) -> None:
     model = PrivateClassifier(4.0, **{**FAST, "classes": ["above", "below"], **options})
     with pytest.raises(ValueError, match=sentence):
         model.fit(X, LABEL, owners=owners)

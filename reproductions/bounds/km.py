@@ -31,9 +31,7 @@ def composition(epsilons: Sequence[float], deltas: Sequence[float], slack: float
     return epsilon, float((1 - np.prod(1 - np.exp(-shares) * part)) + (1 - np.prod(1 - part)))
 
 
-def generalisation(
-    *, epsilon: float, delta: float, nodes: int, largest_loss: float, printed: bool = False
-) -> float:
+def generalisation(*, epsilon: float, delta: float, nodes: int, largest_loss: float, printed: bool = False) -> float:
     """Theorem 2: |E[L − L̂]| ≤ (1 − e^{−ε}) R + e^{−ε} M δ R, for losses in [0, R].
 
     Printed without the last R, which cannot be: losses in another unit change the left side and R, not Mδ. A mechanism
@@ -55,9 +53,7 @@ def finite_sample(
     """
     if not deviation > 0:
         raise UserError(f"deviation = {deviation} must be positive.")
-    gap = generalisation(
-        epsilon=epsilon, delta=delta, nodes=nodes, largest_loss=largest_loss, printed=printed
-    )
+    gap = generalisation(epsilon=epsilon, delta=delta, nodes=nodes, largest_loss=largest_loss, printed=printed)
     return max(0.0, (deviation - gap) / (deviation + largest_loss))
 
 

@@ -76,9 +76,7 @@ def adad2p_theorem1(
     return Prescription(1 / beta, lr, bound)
 
 
-def adad2p_proposition3(
-    problem: Problem, *, lr: float, beta: float, mean_square_gradients: Sequence[float]
-) -> float:
+def adad2p_proposition3(problem: Problem, *, lr: float, beta: float, mean_square_gradients: Sequence[float]) -> float:
     """AdaD2P, Proposition 3, eq. (11): the error of push-sum without noise, and what adaptive noise adds.
 
     `mean_square_gradients` holds (1/n) Σ_i E‖∇f_i(z_i^k; ξ)‖² of every round k; their number is K.

@@ -31,9 +31,7 @@ def theorem3(
     `writes` is the expected number of writes of all nodes.
     """
     if not 1 <= turns <= records / lot:
-        raise UserError(
-            f"turns = {turns} must lie between 1 and n/b = {records / lot:g}: the theorem is for one pass."
-        )
+        raise UserError(f"turns = {turns} must lie between 1 and n/b = {records / lot:g}: the theorem is for one pass.")
     start = (nodes + 1) * diameter**2 / (4 * turns * lr)
     step = lr * gradient_bound**2
     noise = 4 * math.log(1.25 / delta) * lr * lipschitz**2 / (lot * epsilon) ** 2 * writes / turns

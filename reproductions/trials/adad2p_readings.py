@@ -72,9 +72,7 @@ def main() -> None:
             first, last = (sum(some) / part for some in (means[:part], means[-part:]))
             with torch.no_grad():
                 right = 100 * float((outputs(net, model, test).argmax(1) == wanted).float().mean())
-            print(
-                f"| {kind} | {lot} | {momentum:g} | {largest:.1f} | {first:.2f}, {last:.2f} | {right:.1f} |"
-            )
+            print(f"| {kind} | {lot} | {momentum:g} | {largest:.1f} | {first:.2f}, {last:.2f} | {right:.1f} |")
 
 
 if __name__ == "__main__":

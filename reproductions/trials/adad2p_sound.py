@@ -80,9 +80,7 @@ def main() -> None:
         for kind, key, clip, rates in methods:
             for rate in rates:
                 own = {"algorithm.kind": kind, key: clip, "algorithm.lr": rate, "privacy.epsilon": epsilon}
-                outcome = gossamer.run(
-                    recipe, {**COMMON, **settings, **own}, data_dir=asked.data_dir, progress=False
-                )
+                outcome = gossamer.run(recipe, {**COMMON, **settings, **own}, data_dir=asked.data_dir, progress=False)
                 found = 100 * float(outcome.result["not_private"]["accuracy_mean"])
                 what = f"{key.rsplit('.', maxsplit=1)[1]} {clip:g}"
                 print(f"| {task} | {epsilon:g} | {kind} | {what} | {rate:g} | {found:.1f} |", flush=True)

@@ -62,9 +62,7 @@ TRIALS: tuple[tuple[str, float | None, int, float, float, float], ...] = (
 )
 
 
-def changes(
-    method: str, epsilon: float | None, rounds: int, lot: float, rate: float, rho: float
-) -> dict[str, Any]:
+def changes(method: str, epsilon: float | None, rounds: int, lot: float, rate: float, rho: float) -> dict[str, Any]:
     found = {**COMMON, **METHODS[method], "rounds": rounds, "privacy.sampling.lot": lot}
     found |= {"algorithm.rho": rho} if rho else {}
     if epsilon is not None:
@@ -90,18 +88,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path)
     asked = parser.parse_args()
-    print(
-        "| method | ε | rounds | lot | rate | ρ | held out (%) |\n|---|---|---|---|---|---|---|", flush=True
-    )
+    print("| method | ε | rounds | lot | rate | ρ | held out (%) |\n|---|---|---|---|---|---|---|", flush=True)
     for trial in TRIALS:
         method, epsilon, rounds, lot, rate, rho = trial
         outcome = gossamer.run("dp-consensus/mnist", changes(*trial), data_dir=asked.data_dir, progress=False)
         per_cent = 100 * float(outcome.result["not_private"]["accuracy_mean"])
         budget = "∞" if epsilon is None else f"{epsilon:g}"
         ratio = f"{rho:g}" if rho else ""
-        print(
-            f"| {method} | {budget} | {rounds} | {lot:g} | {rate:g} | {ratio} | {per_cent:.1f} |", flush=True
-        )
+        print(f"| {method} | {budget} | {rounds} | {lot:g} | {rate:g} | {ratio} | {per_cent:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

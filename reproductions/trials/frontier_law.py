@@ -34,9 +34,7 @@ def train(x: Tensor, y: Tensor, *, way: float, noise: float, seed: int) -> Tenso
     lr = way / noise * (1 - MOMENTUM) / (ROUNDS * CLIP)
     for _ in range(ROUNDS):
         slope = torch.softmax(x @ weights, 1) - wanted
-        slope *= (CLIP / slope.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(
-            1
-        )  # records have unit norm
+        slope *= (CLIP / slope.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1)  # records have unit norm
         gradient = x.T @ slope / len(x)
         # σ = √K / μ on each node's sum: over J records and the mean of n nodes that is C √K ν.
         gradient += CLIP * math.sqrt(ROUNDS) * noise * torch.randn(weights.shape, generator=draw)
@@ -47,9 +45,7 @@ def train(x: Tensor, y: Tensor, *, way: float, noise: float, seed: int) -> Tenso
 
 def rows(name: str, epsilons: tuple[float, ...], data_dir: Path | None) -> list[str]:
     recipe = recipes.read(name)
-    steps = [
-        step for step in recipe["data"]["transform"] if step != "straighten"
-    ]  # found on digits as they are
+    steps = [step for step in recipe["data"]["transform"] if step != "straighten"]  # found on digits as they are
     data = load(recipe["data"]["kind"], data_dir=data_dir, transform=steps)
     x, y = torch.from_numpy(data.x_train), torch.from_numpy(data.y_train)
     # At random: neighbouring rows of MNIST were written by the same hand.

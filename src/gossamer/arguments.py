@@ -33,9 +33,7 @@ Set = Annotated[
 
 Plugins = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--plugin", metavar="FILE", help="A Python file of your own that registers parts; may be repeated."
-    ),
+    typer.Option("--plugin", metavar="FILE", help="A Python file of your own that registers parts; may be repeated."),
 ]
 Recipe = Annotated[str, typer.Argument(help="A recipe's name or a TOML file.", autocompletion=_recipes)]
 SomeRecipe = Annotated[
@@ -52,9 +50,7 @@ DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder with data sets as npz files (or set GOSSAMER_DATA).")
 ]
 
-Force = Annotated[
-    bool, typer.Option("--force", help="Try a run that this machine seems too small or too slow for.")
-]
+Force = Annotated[bool, typer.Option("--force", help="Try a run that this machine seems too small or too slow for.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")]
 Engine = Annotated[
     str,

@@ -103,9 +103,7 @@ def run(
 def plan(
     recipe: Recipe = "quickstart",
     overrides: Set = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")
-    ] = None,
+    ledger: Annotated[Path | None, typer.Option(help="Recompute ε from the ledgers of a run instead.")] = None,
     anchor: Annotated[
         str | None,
         typer.Option(metavar="LINE", help="With --ledger: it must be the run of this published line."),
@@ -240,18 +238,14 @@ def audit(
     ] = "all",
     canary: Annotated[
         str | None,
-        typer.Option(
-            help="What is tried: dirac, lengths, release, blank, mislabelled, extreme or sensitivity."
-        ),
+        typer.Option(help="What is tried: dirac, lengths, release, blank, mislabelled, extreme or sensitivity."),
     ] = None,
     canary_records: Annotated[
         int, typer.Option(help="Every canary is a person with so many records, in or out as a whole.")
     ] = 1,
     module: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE:NAME", help="Your own torch module, or what makes it: is it safe to train?"
-        ),
+        typer.Option(metavar="FILE:NAME", help="Your own torch module, or what makes it: is it safe to train?"),
     ] = None,
     runs: Annotated[
         int | None,
@@ -261,9 +255,7 @@ def audit(
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of the bounds.")] = 0.999,
     overrides: Set = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to make (default: a new one under runs/).")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to make (default: a new one under runs/).")] = None,
     engine: Engine = "local",
     data_dir: DataDir = None,
     force: Force = False,
@@ -422,17 +414,13 @@ def certificate_sign(
 def certificate_verify(
     certificates: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN|FILE", help="A run directory, or a certificate.json alone; of a study, all."
-        ),
+        typer.Argument(metavar="RUN|FILE", help="A run directory, or a certificate.json alone; of a study, all."),
     ],
     public_key: Annotated[
         str | None,
         typer.Option(metavar="HEX|PEM", help="It must be signed by this key: 64 digits, or a file."),
     ] = None,
-    study: Annotated[
-        Path | None, typer.Option(help="They are the certificates of all sites of this study.")
-    ] = None,
+    study: Annotated[Path | None, typer.Option(help="They are the certificates of all sites of this study.")] = None,
     roster: Annotated[
         Path | None, typer.Option(help="With --study: a later roster, where sites joined or left since.")
     ] = None,
@@ -443,9 +431,7 @@ def certificate_verify(
     """Does the certificate agree with ledgers and models, and who signed it? Exit 2 if anything is wrong."""
     if study is not None:
         if public_key is not None:
-            raise UserError(
-                "--public-key is for one certificate; the sites of a study sign by the roster's keys."
-            )
+            raise UserError("--public-key is for one certificate; the sites of a study sign by the roster's keys.")
         from gossamer.consortium.certificates import verify_set
 
         lines = verify_set(certificates, study, authority=authority, roster_file=roster)

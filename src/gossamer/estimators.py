@@ -242,9 +242,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         except TypeError:
             raise UserError("must list all labels, of one type", key="classes", value=self.classes) from None
         if len(declared) < 2:
-            raise ValueError(
-                f"a classifier needs 2 classes or more; there is one class: {declared.tolist()}."
-            )
+            raise ValueError(f"a classifier needs 2 classes or more; there is one class: {declared.tolist()}.")
         unknown = np.setdiff1d(y, declared)
         if len(unknown):
             raise ValueError(f"y has labels that are not among the declared classes: {unknown[:5].tolist()}.")

@@ -25,12 +25,7 @@ def accountant(adjacency: str = "add-remove") -> Accountant:
 
 @pytest.mark.parametrize(("adjacency", "moves"), [("add-remove", 1), ("replace-one", 2)])
 def test_full_lots_are_the_gaussians_closed_form(adjacency: str, moves: int) -> None:
-    found = (
-        accountant(adjacency)
-        .add(gaussian_noise(4.0), times=9)
-        .add(gaussian_noise(2.0, sensitivity=3.0))
-        .epsilon()
-    )
+    found = accountant(adjacency).add(gaussian_noise(4.0), times=9).add(gaussian_noise(2.0, sensitivity=3.0)).epsilon()
     mu = moves * math.sqrt(9 / 16 + 1 / 4)
     assert found.epsilon == pytest.approx(gdp_epsilon(mu, DELTA), rel=1e-9)
     assert (found.delta, found.adjacency) == (DELTA, adjacency)
@@ -44,9 +39,7 @@ def test_full_lots_are_the_gaussians_closed_form(adjacency: str, moves: int) -> 
         pytest.param(0.8, 0.004, 50, marks=pytest.mark.slow),
     ],
 )
-def test_sampled_gaussians_are_as_googles_library_has_them(
-    multiplier: float, rate: float, times: int
-) -> None:
+def test_sampled_gaussians_are_as_googles_library_has_them(multiplier: float, rate: float, times: int) -> None:
     found = accountant().add(gaussian_noise(multiplier, rate=rate), times=times).epsilon()
     theirs = pld.from_gaussian_mechanism(
         multiplier, sampling_prob=rate, value_discretization_interval=1e-4, use_connect_dots=True
@@ -78,8 +71,7 @@ def test_a_mixture_is_calibrated_by_one_factor() -> None:
     before = accountant().add(gaussian_noise(2.0, rate=0.1), times=5).add(laplace_noise(3.0), times=2)
     after = before.calibrated(1.0)
     factors = [
-        b.noise_multiplier / a.noise_multiplier
-        for (a, _), (b, _) in zip(before.releases, after.releases, strict=True)
+        b.noise_multiplier / a.noise_multiplier for (a, _), (b, _) in zip(before.releases, after.releases, strict=True)
     ]
     assert factors[0] == pytest.approx(factors[1])
     assert 0.98 < after.epsilon().epsilon <= 1.0

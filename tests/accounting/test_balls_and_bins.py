@@ -141,9 +141,7 @@ def test_less_noise_and_more_released_lots_never_cost_less(mu, lots, data):
         BallsAndBinsPair(((mu, lots),), lots, points),
         BallsAndBinsPair(((mu, 1),), 1, points),  # all in one lot: a full batch
     ):
-        assert all(a <= b + 1e-12 for a, b in zip(base, profile(worse, epsilon, upper=True), strict=True)), (
-            worse
-        )
+        assert all(a <= b + 1e-12 for a, b in zip(base, profile(worse, epsilon, upper=True), strict=True)), worse
 
 
 @pytest.mark.parametrize("shifts", [(), ((1.0, 4),), ((1.0, 2), (0.5, 2))])

@@ -30,9 +30,7 @@ def spent(*releases, count=50, delta=1e-5, tolerance=0.01):
 def test_noise_of_each_nodes_own_is_the_same_to_all_and_has_one_line():
     assert sharing([Gaussian(sigma=2.0, **COMMON)]) is None
     assert sharing([]) is None
-    found = by_observer(
-        None, [], planned=EVERYONE, epsilon=math.inf, delta=1e-5, adjacency="add-remove", unit=UNIT
-    )
+    found = by_observer(None, [], planned=EVERYONE, epsilon=math.inf, delta=1e-5, adjacency="add-remove", unit=UNIT)
     (line,) = found["epsilon_by_observer"]
     assert line == {
         "observer": "all", "words": EVERYONE.description, "colluders": None, "epsilon": None, "delta": 1e-5,

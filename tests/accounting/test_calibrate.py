@@ -89,17 +89,13 @@ def test_many_different_noises_meet_the_budget_one_by_one(monkeypatch):
 def test_affordable_steps_by_counting():
     sigmas = [1.0 - k / 400 for k in range(200)]
     steps = affordable(sigmas, target(1.0), sampling="poisson", rate=0.01)
-    fits, over = (
-        proven(collate([gaussian(s) for s in sigmas[:k]]), DELTA, "add-remove") for k in (steps, steps + 2)
-    )
+    fits, over = (proven(collate([gaussian(s) for s in sigmas[:k]]), DELTA, "add-remove") for k in (steps, steps + 2))
     assert fits.epsilon <= 1.0 < over.epsilon * 1.01
     assert affordable([100.0] * 7, target(1.0), sampling="poisson", rate=0.01) == 7
     assert affordable([0.05] * 7, target(0.1), sampling="poisson", rate=0.5) == 0
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "rate", "count"), [(1e4, 1e-15, 0.01, 1000), (1.0, 1e-15, 1e-4, 1000)]
-)
+@pytest.mark.parametrize(("epsilon", "delta", "rate", "count"), [(1e4, 1e-15, 0.01, 1000), (1.0, 1e-15, 1e-4, 1000)])
 def test_extreme_budgets_are_met(epsilon, delta, rate, count):
     for start in (1e-3, 1e6):
         factor = common_factor([start] * count, target(epsilon, delta), sampling="poisson", rate=rate)

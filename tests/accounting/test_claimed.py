@@ -64,9 +64,7 @@ def test_rdp_of_the_sampled_gaussian():
 
 def test_km_theorem_1_term_by_term():
     steps, mixing, bound = [0.5, 0.4, 0.3, 0.2], 0.6, 2.0
-    double = sum(
-        (1 + 2 * steps[k]) * sum(steps[j] * mixing ** (k - 1 - j) for j in range(k)) for k in range(4)
-    )
+    double = sum((1 + 2 * steps[k]) * sum(steps[j] * mixing ** (k - 1 - j) for j in range(k)) for k in range(4))
     expected = 2 * bound * sum(steps) / (100 * 5) + 4 * bound * double
     found = claimed.km_sensitivity(bound, steps, 100, 5, mixing)
     assert found == pytest.approx(expected)
@@ -154,6 +152,4 @@ def test_the_renyi_figure_is_dp_accountings(sigma, rate):
         accountant = RdpAccountant(claimed.RDP_ORDERS.tolist())
         accountant.compose(one if rate == 1 else PoissonSampledDpEvent(rate, one), steps)
         expected = accountant.get_epsilon(1e-5)
-        assert claimed.rdp_sampled_gaussian(sigma, rate, steps, 1e-5).epsilon == pytest.approx(
-            expected, rel=1e-9
-        )
+        assert claimed.rdp_sampled_gaussian(sigma, rate, steps, 1e-5).epsilon == pytest.approx(expected, rel=1e-9)

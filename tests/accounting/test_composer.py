@@ -171,9 +171,7 @@ def test_a_few_releases_that_hardly_ever_tell_anything_are_paid_from_delta():
     rare = (GaussianPair(500.0, 1e-9), 3)
     alone, together = (Composition(pairs).bounds(1e-5) for pairs in ([ordinary], [ordinary, rare]))
     assert alone.lower <= together.upper <= alone.upper * 1.01
-    dear = Composition([ordinary, rare]).bounds(
-        1e-10
-    )  # 3e-9 of records that are shown outright is more than that
+    dear = Composition([ordinary, rare]).bounds(1e-10)  # 3e-9 of records that are shown outright is more than that
     assert dear.upper > 1.2e5
     order = [GaussianPair(1.0, 0.01)] * 500 + [GaussianPair(500.0, 1e-9)] * 3
     curve = Composition([ordinary, rare]).prefixes(order, [500, 503], [0.0, 0.0], 1e-5, 0.01)

@@ -42,9 +42,7 @@ weights = st.lists(st.floats(1e-6, 1), min_size=1, max_size=25)
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    one=weights, two=weights, scale=st.floats(0.1, 12), seed=st.integers(0, 10**6), points=st.integers(6, 300)
-)
+@given(one=weights, two=weights, scale=st.floats(0.1, 12), seed=st.integers(0, 10**6), points=st.integers(6, 300))
 def test_an_addition_bounds_every_convex_function_from_both_sides(one, two, scale, seed, points):
     """Random laws, values from e^−scale to e^scale and 0, a few points or many: calls and puts at any strike."""
     rng = np.random.default_rng(seed)

@@ -68,9 +68,7 @@ def test_a_power_of_the_spectrum_is_the_repeated_convolution(count):
 
 def test_the_power_zero_is_no_loss_at_all():
     spectrum = grid.transform(np.array([0.2, 0.8]), 8)
-    np.testing.assert_allclose(
-        grid.back(grid.power(spectrum, 0), grid.Window(1, 0, 8, 1, 1), 0), np.eye(8)[0]
-    )
+    np.testing.assert_allclose(grid.back(grid.power(spectrum, 0), grid.Window(1, 0, 8, 1, 1), 0), np.eye(8)[0])
 
 
 def test_a_mass_longer_than_the_circle_wraps_around():

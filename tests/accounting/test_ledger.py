@@ -60,9 +60,7 @@ def test_one_node_is_a_block_of_one(tmp_path):
         assert read_all(tmp_path)[7][1][-1] == event(2, sigma=1 + 2 / 3)  # before the book is closed
     for draw, line in enumerate((tmp_path / "ledger.jsonl").read_text().splitlines()[1:]):
         entry = json.loads(line)
-        assert Event.from_json({k: v for k, v in entry.items() if k != "prev"}) == event(
-            draw, sigma=1 + draw / 3
-        )
+        assert Event.from_json({k: v for k, v in entry.items() if k != "prev"}) == event(draw, sigma=1 + draw / 3)
 
 
 def test_every_line_holds_the_hash_of_the_one_before(written):
@@ -210,8 +208,7 @@ def test_a_cut_tail_and_a_new_chain_need_the_certified_head(written):
 
     def as_certified() -> bool:
         return all(
-            (proof.draws, proof.head) == (counts[proof.node], heads[proof.node])
-            for proof in recompute(written.parent)
+            (proof.draws, proof.head) == (counts[proof.node], heads[proof.node]) for proof in recompute(written.parent)
         )
 
     assert as_certified()
@@ -291,9 +288,7 @@ def test_a_process_hosts_all_nodes_of_a_ledger_or_none(written):
     with pytest.raises(LedgerError, match="no ledger here is of node 16"):
         resumed(written.parent, headers(range(10, 18)))
     paths = ledger_paths(written.parent, [NODES, range(16, 18)])
-    with pytest.raises(
-        LedgerError, match=r"ledger-016\.jsonl is missing or empty although the run had begun"
-    ):
+    with pytest.raises(LedgerError, match=r"ledger-016\.jsonl is missing or empty although the run had begun"):
         LedgerBook.resume(paths, headers(range(10, 18)), sync=False)
 
 

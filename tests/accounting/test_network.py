@@ -79,9 +79,7 @@ def coalition(n: int, seed: int) -> list[int]:
 
 @settings(deadline=None, max_examples=80)
 @given(sample=SAMPLES, ratio=st.sampled_from([0.0, 0.3, 10.0]))
-def test_coalitions_see_what_a_simulation_of_all_messages_shows(
-    sample: tuple[int, int], ratio: float
-) -> None:
+def test_coalitions_see_what_a_simulation_of_all_messages_shows(sample: tuple[int, int], ratio: float) -> None:
     exchanges, members = exchanges_of(*sample), coalition(*sample)
     covariance = with_secrets(ratio) if ratio else None
     found = squared_view(exchanges, 0, members, covariance)

@@ -95,9 +95,7 @@ def test_masks_of_pairs_leave_an_outsider_the_mean_and_protect_against_a_node() 
 def test_sampled_lots_of_all_pairs_are_those_of_every_single_node(adjacency: str) -> None:
     means, n = 12, 4
     exchanges = exchanges_of(n, 1, means)
-    history = [
-        one(1.0 + 0.5 * (k % 2), sampling="poisson", rate=0.2, adjacency=adjacency) for k in range(means)
-    ]
+    history = [one(1.0 + 0.5 * (k % 2), sampling="poisson", rate=0.2, adjacency=adjacency) for k in range(means)]
     found = epsilon_by_pair(exchanges, views_of_alike_noise(exchanges), [history] * n, DELTA, adjacency)
     local = proven(history, DELTA, adjacency).epsilon
     for v in range(2):

@@ -18,9 +18,7 @@ def normal(x, y, a, b):
     return math.exp(-((x - a) ** 2 + (y - b) ** 2) / 2) / (2 * math.pi)
 
 
-@pytest.mark.parametrize(
-    ("v", "w"), [((1.2, 0.0), (0.0, 1.2)), ((1.2, 0.0), (0.5, -0.9)), ((0.7, 0.2), (-1.0, 0.6))]
-)
+@pytest.mark.parametrize(("v", "w"), [((1.2, 0.0), (0.0, 1.2)), ((1.2, 0.0), (0.5, -0.9)), ((0.7, 0.2), (-1.0, 0.6))])
 @pytest.mark.parametrize("epsilon", [0.05, 0.4])
 def test_opposite_contributions_are_the_worst_replacement(v, w, epsilon):
     """Poisson, replace-one: two contributions of at most C in any directions, by quadrature in the plane."""

@@ -18,9 +18,7 @@ def sorted_lots(releases, **options):
 
 
 def test_each_pass_is_one_pair_and_a_begun_one_counts_what_it_released():
-    found = sorted_lots(
-        one_pass(5, 2.0) + one_pass(5, 2.0, number=1) + one_pass(5, 4.0, number=2, released=3)
-    )
+    found = sorted_lots(one_pass(5, 2.0) + one_pass(5, 2.0, number=1) + one_pass(5, 4.0, number=2, released=3))
     whole, again, begun = found.hidden
     assert whole == again
     for pair, mu, count in ((whole, 0.5, 5), (begun, 0.25, 3)):
@@ -86,9 +84,7 @@ def test_other_lots_stay_as_they_were():
     assert len(found.hidden) == 1
 
 
-@given(
-    ratio=st.floats(1.1, 1e6), lots=st.integers(DISTINCT + 2, 120), tolerance=st.sampled_from([0.01, 0.25])
-)
+@given(ratio=st.floats(1.1, 1e6), lots=st.integers(DISTINCT + 2, 120), tolerance=st.sampled_from([0.01, 0.25]))
 def test_many_different_noises_are_rounded_to_less_noise(ratio, lots, tolerance):
     releases = one_pass(lots, lambda k: ratio ** (k / lots))
     found = sorted_lots(releases, tolerance=tolerance)

@@ -91,9 +91,7 @@ def test_composition_keeps_the_identifying_mass():
     for epsilon in (1.0, 5.0, 50.0):
         assert composed_delta(noise, [1.0] * 50, epsilon) >= identifying * (1 - 1e-9)
     assert composed_delta(noise, [1.0] * 50, 50.0) == pytest.approx(identifying, rel=1e-3)
-    assert composed_delta(gaussian(2.0), [0.5, 0.5, -0.5, 0.5], 0.5) == pytest.approx(
-        gdp_delta(0.5, 0.5), rel=5e-3
-    )
+    assert composed_delta(gaussian(2.0), [0.5, 0.5, -0.5, 0.5], 0.5) == pytest.approx(gdp_delta(0.5, 0.5), rel=5e-3)
     assert exact_epsilon(noise, 1.0, 1e-4) == math.inf
 
 

@@ -21,9 +21,7 @@ from gossamer.errors import UserError
 
 
 def full(kind, sigma, **constants):
-    return release(
-        kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove", **constants
-    )
+    return release(kind, sigma=sigma, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove", **constants)
 
 
 @pytest.mark.parametrize(("adjacency", "expected"), [("add-remove", 0.92), ("replace-one", 1.95)])
@@ -92,8 +90,7 @@ def test_a_pass_with_different_mechanisms_takes_the_worse():
 def test_fixed_size_is_dearer_than_poisson():
     for adjacency in ("add-remove", "replace-one"):
         poisson, fixed = (
-            proven([(gaussian(2.0, sampling=s, rate=0.02), 300)], 1e-5, adjacency)
-            for s in ("poisson", "fixed-size")
+            proven([(gaussian(2.0, sampling=s, rate=0.02), 300)], 1e-5, adjacency) for s in ("poisson", "fixed-size")
         )
         assert fixed.lower > poisson.epsilon
 
@@ -240,8 +237,7 @@ def test_a_pass_is_as_dear_as_its_dearest_lot_whatever_the_dimensions():
     vector = replace(full("laplace", 4.4, dimensions=10), sampling="one-pass")
     sampled = gaussian(5.0, rate=0.5)
     one, ten, both = (
-        proven([*lots, sampled], 1e-5, "add-remove").epsilon
-        for lots in ([number], [vector], [number, vector])
+        proven([*lots, sampled], 1e-5, "add-remove").epsilon for lots in ([number], [vector], [number, vector])
     )
     assert both == pytest.approx(ten)
     assert ten > 1.5 * one
@@ -273,9 +269,7 @@ def test_a_truncated_gaussian_vector_costs_the_gaussian_and_what_was_cut() -> No
     """Never below the Gaussian it comes from, close to it where little is cut, and ∞ where too much is."""
     plain = gdp_epsilon(math.sqrt(50) / 30, 1e-3)
     figures = [
-        proven(
-            [(full("truncated-gaussian", 30.0, dimensions=20, bound=30.0 * far), 50)], 1e-3, "add-remove"
-        ).epsilon
+        proven([(full("truncated-gaussian", 30.0, dimensions=20, bound=30.0 * far), 50)], 1e-3, "add-remove").epsilon
         for far in (4.2, 4.6, 5.2, 8.0)
     ]
     assert plain <= figures[3] < figures[2] < figures[1] < figures[0] < 1.6 * plain

@@ -39,9 +39,7 @@ def test_profiles_are_inverted_as_scipy_inverts_them(mu, delta):
         return gdp_delta(mu, epsilon) - delta
 
     found = root(excess, *ends, xtol=1e-12, rtol=1e-13)
-    expected, more = brentq(
-        lambda e: gdp_delta(mu, e) - delta, *ends, xtol=1e-12, rtol=1e-13, full_output=True
-    )
+    expected, more = brentq(lambda e: gdp_delta(mu, e) - delta, *ends, xtol=1e-12, rtol=1e-13, full_output=True)
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-11)
     assert len(calls) <= more.function_calls + 2
 

@@ -42,9 +42,7 @@ def graphs(draw):
 @given(graphs())
 def test_what_is_kept_is_brute_force_over_all_coalitions(case):
     n, edges, q, ratio = case
-    assert Secrets.of(n, edges).effective_noise(q, ratio) == pytest.approx(
-        brute_force(n, edges, q, ratio), rel=1e-6
-    )
+    assert Secrets.of(n, edges).effective_noise(q, ratio) == pytest.approx(brute_force(n, edges, q, ratio), rel=1e-6)
 
 
 @settings(max_examples=30, deadline=None)

@@ -81,9 +81,7 @@ def test_too_many_ways_to_hold_a_record_are_bounded_by_adding_up(monkeypatch: py
     bound = total(runs).epsilon
     monkeypatch.setattr(module, "MOST_WAYS", 10**6)
     exact = total(runs).epsilon
-    assert exact == pytest.approx(
-        gdp_epsilon(math.sqrt(sum(2 / (8.0 + i) ** 2 for i in range(5))), DELTA), rel=1e-9
-    )
+    assert exact == pytest.approx(gdp_epsilon(math.sqrt(sum(2 / (8.0 + i) ** 2 for i in range(5))), DELTA), rel=1e-9)
     assert exact < bound < 5 * exact
 
 
@@ -111,9 +109,7 @@ def test_nothing_released_is_nothing_spent() -> None:
 
 def test_a_spending_reads_back_as_it_was_written() -> None:
     one = spent("a", (full(1 / 3, sampling="one-pass", rate=0.1, pass_number=2), 7), holder="site")
-    unbounded = spent(
-        "b", (Unnoised(sensitivity=math.inf, sampling="full", rate=1.0, adjacency="replace-one"), 1)
-    )
+    unbounded = spent("b", (Unnoised(sensitivity=math.inf, sampling="full", rate=1.0, adjacency="replace-one"), 1))
     for spending in (one, unbounded):
         assert Spending.from_json(json.loads(json.dumps(spending.to_json(), allow_nan=False))) == spending
     for wrong in ({"delta": 0.0}, {"times": 0}):

@@ -19,9 +19,7 @@ from gossamer.topology.kinds import build as build_topology
 
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize("steps", [1, 4])
-def test_dual_descent_reaches_the_optimum_where_plain_descent_stops_short(
-    include_self: bool, steps: int
-) -> None:
+def test_dual_descent_reaches_the_optimum_where_plain_descent_stops_short(include_self: bool, steps: int) -> None:
     a, b, x0 = problem(6, seed=3)
     topo = build_topology("ring", nodes=6, weights="adjacency", seed=0)
     algorithm = DiNNO(lr=Exponential(0.1), rho=0.3, steps=steps, optimiser="plain", include_self=include_self)

@@ -19,9 +19,7 @@ def test_tracking_reaches_the_optimum_where_plain_descent_stops_short() -> None:
     a, b, x0 = problem(6, seed=3)
     topo = build_topology("ring", nodes=6, weights="doubly", seed=0)
     best = optimum(np.eye(6), a, b, 0.0)
-    reached = {
-        rule: train(rule(lr=Exponential(0.1)), topo, a, b, x0, 1500).x.numpy() for rule in (DSGD, DSGT)
-    }
+    reached = {rule: train(rule(lr=Exponential(0.1)), topo, a, b, x0, 1500).x.numpy() for rule in (DSGD, DSGT)}
     assert np.abs(reached[DSGT] - best).max() < 1e-4
     assert np.abs(reached[DSGD] - best).max() > 1e-2
 

@@ -47,9 +47,7 @@ def test_what_cancels_may_be_of_any_size() -> None:
     masks[-1] = -masks[:-1].sum(0)
     mean = WindowMean(windows, grid_of(1.0, 8))
     torch.testing.assert_close(mean(values + masks, mix)[0], mean(values, mix)[0], rtol=0, atol=1e-7)
-    huge = torch.tensor(
-        [[2.0**61], [2.0**61], [2.0**61], [2.0**61], [2.0**61], [-3 * 2.0**60], [-(2.0**62)], [7.0]]
-    )
+    huge = torch.tensor([[2.0**61], [2.0**61], [2.0**61], [2.0**61], [2.0**61], [-3 * 2.0**60], [-(2.0**62)], [7.0]])
     before = huge.double()
     summed = WindowMean(windows, 1.0)(before, mix)
     assert torch.equal(before, huge.double())  # what it is given stays as it was
@@ -67,11 +65,7 @@ def test_the_grid_is_a_power_of_two_below_the_noise() -> None:
     for deviation, nodes in ((1e-9, 2), (0.37, 20), (1.0, 1024), (1e6, 3)):
         grid = grid_of(deviation, nodes)
         assert math.log2(grid) == int(math.log2(grid))
-        assert (
-            deviation / math.sqrt(nodes) * 2.0 ** -(FINER + 2)
-            <= grid
-            <= deviation / math.sqrt(nodes) * 2.0**-FINER
-        )
+        assert deviation / math.sqrt(nodes) * 2.0 ** -(FINER + 2) <= grid <= deviation / math.sqrt(nodes) * 2.0**-FINER
     assert grid_of(0.0, 5) == WITHOUT_NOISE
 
 
@@ -89,8 +83,6 @@ def test_a_filter_works_in_double_precision(kind: str, nodes: int) -> None:
     exchange, values = SimulatedExchange(topology), rows(nodes)
     mean = FilterMean(filter_of(topology))
     found = mean(values, lambda part: exchange(0, part))
-    torch.testing.assert_close(
-        found.double(), values.double().mean(0).expand(nodes, -1), rtol=1e-6, atol=1e-12
-    )
+    torch.testing.assert_close(found.double(), values.double().mean(0).expand(nodes, -1), rtol=1e-6, atol=1e-12)
     assert exchange.bytes_sent == mean.exchanges * 8 * 1001 * int(topology.out_degree(0).sum())
     assert mean.read(values) is values

@@ -57,9 +57,7 @@ def exchange(algorithm: Any) -> SimulatedExchange:
     return SimulatedExchange(build_topology(kind, nodes=N, weights=algorithm.weights, seed=0))
 
 
-def trained(
-    algorithm: Any, rounds: int = ROUNDS, over: Any = None, after: Any = lambda t, s: None
-) -> torch.Tensor:
+def trained(algorithm: Any, rounds: int = ROUNDS, over: Any = None, after: Any = lambda t, s: None) -> torch.Tensor:
     state = run(
         algorithm,
         algorithm.init(points(0)),

@@ -18,9 +18,7 @@ SHORT = {"rounds": 4, "nodes": 2, "data.train_rows": 40, "privacy.noise.source":
 
 
 def test_it_stands_beside_run_and_plan_and_takes_a_module(tmp_path: Path) -> None:
-    found = gossamer.audit(
-        "quickstart", SHORT, module=Head(), canary="sensitivity", runs=40, out=tmp_path / "a"
-    )
+    found = gossamer.audit("quickstart", SHORT, module=Head(), canary="sensitivity", runs=40, out=tmp_path / "a")
     assert "audit" in gossamer.__all__
     assert found.violation is False
     assert found["violation"] is False

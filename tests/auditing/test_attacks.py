@@ -233,9 +233,7 @@ def test_the_last_iterate_of_algorithm_1_shows_everything() -> None:
 def test_a_sound_operator_is_not_accused_and_its_figure_is_nearly_reached(operator: str) -> None:
     o = outlined("dp-dkm/lasso", rounds=20, algorithm__operator=operator)
     attack = attack_of(o, "all", None)
-    assert (
-        not attack.independent
-    )  # behind a penalty's map some coordinates are lost, and which depends on the others
+    assert not attack.independent  # behind a penalty's map some coordinates are lost, and which depends on the others
     verdict = verdict_of(attack, o)
     assert verdict.violated == ()
     assert 0.6 * 0.5 <= figure(verdict, "Gaussian DP") <= 1.1 * 0.5
@@ -283,7 +281,5 @@ def test_a_nodes_own_view_is_for_exact_means() -> None:
     for text in ("node:1", "outsider"):
         with pytest.raises(UserError, match=r"algorithm\.mixes = 'exact'"):
             observer_of(text, ring)
-        windows = window_topology(
-            build_topology("one-peer-exponential", nodes=N, weights="doubly", seed=0), 0
-        )
+        windows = window_topology(build_topology("one-peer-exponential", nodes=N, weights="doubly", seed=0), 0)
         assert observer_of(text, windows).name == text

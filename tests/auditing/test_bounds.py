@@ -77,9 +77,7 @@ def test_the_bounds_hold_as_often_as_they_say(epsilon: float) -> None:
     rng = np.random.default_rng(1)
     for bound in (bounds.threshold, bounds.one_run):
         repeats = 300 if bound is bounds.threshold else 12
-        over = sum(
-            bound(randomised_response(epsilon, 400, rng), 0.0, 0.9).epsilon > epsilon for _ in range(repeats)
-        )
+        over = sum(bound(randomised_response(epsilon, 400, rng), 0.0, 0.9).epsilon > epsilon for _ in range(repeats))
         assert over <= max(repeats / 6, 4)
 
 
@@ -105,11 +103,7 @@ def test_the_grid_of_the_one_run_bound_is_on_the_safe_side(guesses, spare, epsil
     beta = stats.binom.sf(correct - 1, guesses, accuracy)
     alpha = max(
         (
-            (
-                stats.binom.cdf(correct - 1, guesses, accuracy)
-                - stats.binom.cdf(correct - i - 1, guesses, accuracy)
-            )
-            / i
+            (stats.binom.cdf(correct - 1, guesses, accuracy) - stats.binom.cdf(correct - i - 1, guesses, accuracy)) / i
             for i in range(1, correct + 1)
         ),
         default=0.0,
@@ -124,9 +118,7 @@ def test_a_mechanism_that_rarely_tells_everything_is_not_called_a_violation() ->
     """With probability δ all coins are published: (0, δ)-DP. One lucky run must not be significant beyond δ."""
     delta = 1e-3
     assert bounds.one_run_p_value(1000, 1000, 1000, 0.0, delta) >= delta
-    everything = Coins(
-        np.repeat([0.0, 1.0], 500), np.repeat([False, True], 500), np.zeros(1000, dtype=np.int64)
-    )
+    everything = Coins(np.repeat([0.0, 1.0], 500), np.repeat([False, True], 500), np.zeros(1000, dtype=np.int64))
     assert bounds.one_run(everything, delta, 1 - delta / 2).epsilon == 0.0
 
 
@@ -151,9 +143,7 @@ def test_the_split_looks_at_neither_scores_nor_coins() -> None:
     one, two = normal_scores(1.0, 1000, seed=1), normal_scores(3.0, 1000, seed=2)
     places = Coins(np.arange(1000.0), one.heads, one.run)
     chosen, judged = places.split()
-    np.testing.assert_array_equal(
-        chosen.scores, Coins(np.arange(1000.0), two.heads, two.run).split()[0].scores
-    )
+    np.testing.assert_array_equal(chosen.scores, Coins(np.arange(1000.0), two.heads, two.run).split()[0].scores)
     assert len(chosen) == 250
     assert not set(chosen.scores) & set(judged.scores)
 

@@ -70,9 +70,7 @@ def test_a_search_is_shown_within_80_columns(
 
 
 def test_a_run_is_audited_as_it_was(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"has no certificate\.json; give a finished run, a recipe or a TOML file"
-    ):
+    with pytest.raises(UserError, match=r"has no certificate\.json; give a finished run, a recipe or a TOML file"):
         run_audit(str(tmp_path), observer="all", runs=None)
     (tmp_path / "certificate.json").write_text("{}")
     (tmp_path / "config.toml").write_text(

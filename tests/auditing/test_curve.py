@@ -62,10 +62,7 @@ def test_outside_is_exact_for_few_coins() -> None:
     _, proven = gaussian(2.0)
     of, out_of, slope, alpha = 9, 11, 1.5, 0.02
     declared = np.array(
-        [
-            [verdicts.outside(proven, a, of, b, out_of, slope, alpha) for b in range(out_of + 1)]
-            for a in range(of + 1)
-        ]
+        [[verdicts.outside(proven, a, of, b, out_of, slope, alpha) for b in range(out_of + 1)] for a in range(of + 1)]
     )
     assert declared.any()
     largest = 0.0
@@ -126,9 +123,7 @@ def test_few_coins_tell_nothing_and_do_not_fail() -> None:
 
 
 def real(seed: int, **changes: Any) -> Any:
-    return outlined(
-        **{"privacy__sampling": {"kind": "full"}, "privacy__delta": DELTA, "seed": seed, **changes}
-    )
+    return outlined(**{"privacy__sampling": {"kind": "full"}, "privacy__delta": DELTA, "seed": seed, **changes})
 
 
 @pytest.mark.slow
@@ -149,17 +144,13 @@ def test_thinner_noise_of_a_real_run_is_declared_in_nine_of_ten_seeds(epsilon: f
 
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-@pytest.mark.parametrize(
-    "sampling", [{"kind": "full"}, {"kind": "poisson", "rate": 0.25}], ids=["full", "poisson"]
-)
+@pytest.mark.parametrize("sampling", [{"kind": "full"}, {"kind": "poisson", "rate": 0.25}], ids=["full", "poisson"])
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_sound_runs_of_every_kind_are_not_accused(epsilon: float, sampling: Any, adjacency: str) -> None:
     """Five of each of eight kinds: at 99.9% a right test accuses 0.04 of all forty on average."""
     accused = []
     for seed in range(5):
-        o = real(
-            100 + seed, privacy__epsilon=epsilon, privacy__sampling=sampling, privacy__adjacency=adjacency
-        )
+        o = real(100 + seed, privacy__epsilon=epsilon, privacy__sampling=sampling, privacy__adjacency=adjacency)
         if verdict_of(attack_of(o, "all", None), o).violated:
             accused.append(seed)
     assert accused == []

@@ -59,9 +59,7 @@ def brute_force_mu(algorithm: Any, topology: Any, victim: int, members: list[int
         return units[k - 1]
 
     exchange = StackedExchange(SimulatedExchange(topology), N, [note])
-    state = run(
-        algorithm, algorithm.init(torch.zeros(N, size, dtype=torch.float64)), grad, exchange, rounds=ROUNDS
-    )
+    state = run(algorithm, algorithm.init(torch.zeros(N, size, dtype=torch.float64)), grad, exchange, rounds=ROUNDS)
     note.end(state)
     A = torch.cat(note.rows).numpy()
     known = KnownMechanism(1)

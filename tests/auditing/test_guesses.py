@@ -29,11 +29,7 @@ def best_chance(curve: TradeOff, canaries: int, guesses: int, correct: int) -> f
     ends everything a mechanism with an attacker can do, for to guess is to look at what was released.
     """
     coins = list(itertools.product((0, 1), repeat=canaries))
-    says = [
-        g
-        for g in itertools.product((0, 1, None), repeat=canaries)
-        if sum(s is not None for s in g) == guesses
-    ]
+    says = [g for g in itertools.product((0, 1, None), repeat=canaries) if sum(s is not None for s in g) == guesses]
     place = {(u, g): k for k, (u, g) in enumerate(itertools.product(coins, says))}
     rows: list[tuple[int, int, float]] = []
     limits: list[float] = []
@@ -78,9 +74,7 @@ def test_nothing_is_rejected_that_some_mechanism_can_do(curve: TradeOff, canarie
             assert bound == pytest.approx(possible, abs=1e-6)
         # A little below what is possible must not be rejected either way of asking.
         if possible < 0.5:
-            assert not bounds.rejects(
-                curve.least_false_alarms, canaries, guesses, correct, possible * (1 - 1e-6)
-            )
+            assert not bounds.rejects(curve.least_false_alarms, canaries, guesses, correct, possible * (1 - 1e-6))
 
 
 def test_the_published_form_of_the_recursion_says_the_same() -> None:

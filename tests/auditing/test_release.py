@@ -25,9 +25,7 @@ def test_theorem_6_of_dp_dkm_is_refuted_by_the_mechanism_alone() -> None:
         sigma=sigma, bound=bound, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove"
     )
     attack = Releases([release], lambda number: Stream.seeded(5 + number))
-    _, verdict = verdicts.try_until_decided(
-        attack, 1e-3, 0.999, verdicts.Promised({"claimed": 0.5}), attack.runs
-    )
+    _, verdict = verdicts.try_until_decided(attack, 1e-3, 0.999, verdicts.Promised({"claimed": 0.5}), attack.runs)
     assert verdict.violated == ("claimed",)
     assert verdict.epsilon <= exact_epsilon(gaussian(sigma, bound), 1.0, 1e-3)
 
@@ -63,16 +61,12 @@ def test_a_record_that_draws_its_lot_is_in_one_of_a_pass_for_sure() -> None:
     assert ((found.scores > 0) == found.heads).all()
 
 
-@pytest.mark.parametrize(
-    ("adjacency", "released"), [("add-remove", None), ("add-remove", 3), ("replace-one", None)]
-)
+@pytest.mark.parametrize(("adjacency", "released"), [("add-remove", None), ("add-remove", 3), ("replace-one", None)])
 def test_secret_lots_keep_their_word(adjacency: str, released: int | None) -> None:
     """40,000 coins on a pass of eight lots: below what is proven, above what one lot of known place would be."""
     lots = one_pass(8, 0.7, adjacency=adjacency, released=released)
     price = proven(lots, 1e-3, adjacency).epsilon
     attack = Releases(lots, Stream.seeded)
-    _, verdict = verdicts.try_until_decided(
-        attack, 1e-3, 0.999, verdicts.Promised({"proven": price}), attack.runs
-    )
+    _, verdict = verdicts.try_until_decided(attack, 1e-3, 0.999, verdicts.Promised({"proven": price}), attack.runs)
     assert verdict.violated == ()
     assert verdict.epsilon > (0.4 if adjacency == "add-remove" else 0.2) * price

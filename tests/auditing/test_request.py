@@ -76,9 +76,7 @@ def test_an_audit_of_releases_says_that_no_model_was_trained(command, tmp_path: 
     assert found["audit"]["trained"] is False
     assert found["audit"]["attacked"].startswith("the mechanism alone")
     for said in (out, page):
-        assert (
-            "the attack on the mechanism alone (draws in one dimension; no model was trained) shows" in said
-        )
+        assert "the attack on the mechanism alone (draws in one dimension; no model was trained) shows" in said
         assert "trainings" not in said
 
 
@@ -143,9 +141,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
         (["model.kind=lookup", "model.rows=1", "data.holders=8"], ["model.rows = 1"]),
     ],
 )
-def test_dirac_records_need_a_table_that_has_their_places(
-    command, words: list[str], named: list[str]
-) -> None:  # type: ignore[no-untyped-def]
+def test_dirac_records_need_a_table_that_has_their_places(command, words: list[str], named: list[str]) -> None:  # type: ignore[no-untyped-def]
     settings = [part for word in ["data.kind=dirac", *words] for part in ("--set", word)]
     code, _, err = command("run", "quickstart", *settings)
     assert code == 2
@@ -201,9 +197,7 @@ def test_a_module_out_of_a_file_is_searched(command, tmp_path: Path) -> None:  #
     assert err.strip().endswith("net.py has no Nut; it has Net.")
 
 
-def test_a_search_that_breaks_a_bound_is_a_violation(
-    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # type: ignore[no-untyped-def]
+def test_a_search_that_breaks_a_bound_is_a_violation(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     """The fix taken out: a vector in which records share a batch, of a module that subtracts their mean."""
     monkeypatch.setattr(
         "gossamer.methods.base.gradient_vector",

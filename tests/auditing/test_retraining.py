@@ -68,9 +68,7 @@ def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
     lines = (tmp_path / "parts" / SCORES).read_text().splitlines()
     assert len(lines) == 3  # what it belongs to, 100 trainings, 50 more: the first hundred was not run again
     with pytest.raises(UserError, match="something else"):
-        AuditRequest(config=config, runs=150, observer="final", canary="mislabelled").run_into(
-            tmp_path / "parts"
-        )
+        AuditRequest(config=config, runs=150, observer="final", canary="mislabelled").run_into(tmp_path / "parts")
 
 
 def test_a_torn_line_of_scores_is_not_believed(tmp_path: Path) -> None:

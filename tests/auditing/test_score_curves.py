@@ -37,9 +37,7 @@ def test_without_one_side_there_is_no_curve() -> None:
 
 
 def test_the_area_counts_pairs_and_ties_half() -> None:
-    some = Coins(
-        np.array([3.0, 1.0, 2.0, 2.0]), np.array([True, True, False, True]), np.zeros(4, dtype=np.int64)
-    )
+    some = Coins(np.array([3.0, 1.0, 2.0, 2.0]), np.array([True, True, False, True]), np.zeros(4, dtype=np.int64))
     heads, tails = some.sides
     pairs = np.subtract.outer(heads, tails)
     assert bounds.auc(some) == ((pairs > 0) + (pairs == 0) / 2).mean() == 0.5

@@ -33,11 +33,7 @@ def test_sizes_reach_from_1e_minus_30_to_1e30_and_beyond_what_is_finite() -> Non
 
 def test_some_cancel_over_the_first_axis() -> None:
     found = odd_records(numbers((2, 5)), torch.zeros(20, dtype=torch.int64), 2, 0)
-    rest = [
-        float(record.x.sum(0).norm() / record.x.norm())
-        for record in found
-        if "halves that cancel" in record.kind
-    ]
+    rest = [float(record.x.sum(0).norm() / record.x.norm()) for record in found if "halves that cancel" in record.kind]
     assert rest
     assert max(rest) < 1e-2
 

@@ -71,9 +71,7 @@ def test_what_is_unknown_is_the_covariance_that_is_priced() -> None:
         honest = [i for i in range(5) if i not in members]
         assert not np.delete(unknown, honest, axis=0).any()
         left = np.linalg.inv(unknown[np.ix_(honest, honest)])[0, 0]
-        assert o.privacy.noise.secrets.effective_noise_against(members, 3.0, 0) == pytest.approx(
-            left**-0.5, rel=1e-6
-        )
+        assert o.privacy.noise.secrets.effective_noise_against(members, 3.0, 0) == pytest.approx(left**-0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +126,7 @@ def test_two_figures_where_an_observer_holds_more_than_was_planned_for() -> None
     assert proven_against(o.privacy, colluders(1))[1] is None
     _, more = proven_against(o.privacy, colluders(2))
     _, fewer = proven_against(o.privacy, colluders(0))
-    assert (
-        more["epsilon_proven_as_planned"]
-        == fewer["epsilon_proven_as_planned"]
-        == pytest.approx(2.0, rel=1e-3)
-    )
+    assert more["epsilon_proven_as_planned"] == fewer["epsilon_proven_as_planned"] == pytest.approx(2.0, rel=1e-3)
     assert fewer["epsilon_proven"] < 2.0 < more["epsilon_proven"]
     plain = outlined().privacy
     assert proven_against(plain, colluders(2)) == (plain, None)

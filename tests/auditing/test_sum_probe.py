@@ -173,9 +173,7 @@ def test_gram_norms_in_single_precision_are_found() -> None:
             return out
 
     data = {"kind": "synthetic-classification", "n": 12, "features": 2 * width, "classes": CLASSES, "test": 0}
-    config = resolve(
-        recipes.read("quickstart"), {"nodes": 2, "data": data, "model": {"kind": "own"}, "rounds": 4}
-    )
+    config = resolve(recipes.read("quickstart"), {"nodes": 2, "data": data, "model": {"kind": "own"}, "rounds": 4})
     wide = assemble(Plan.of(config, module=TwoPositions()))
     loss = wide.plan.loss
     rounded, right = (
@@ -364,9 +362,7 @@ def test_where_a_record_is_replaced_only_swaps_are_neighbours() -> None:
 
 @pytest.mark.slow
 def test_a_clip_that_follows_records_is_tried_far_from_its_start() -> None:
-    bounds = {
-        float(scene.clip.reference[0]) for scene in scenes(parts(**{"privacy.clip": {"kind": "quantile"}}), 0)
-    }
+    bounds = {float(scene.clip.reference[0]) for scene in scenes(parts(**{"privacy.clip": {"kind": "quantile"}}), 0)}
     assert min(bounds) <= 1e-12
     assert max(bounds) >= 1e12
 
@@ -405,9 +401,7 @@ def test_movements_are_measured_in_bounds(made: list[LotScene]) -> None:
 
 
 @pytest.mark.parametrize(("module", "leads"), [(MIXING["slight mean"], True), (Head, False)])
-def test_the_slope_leads_to_other_records_only_where_there_is_a_way(
-    module: type[nn.Module], leads: bool
-) -> None:
+def test_the_slope_leads_to_other_records_only_where_there_is_a_way(module: type[nn.Module], leads: bool) -> None:
     probe = SumProbe(smuggled(module()))
     scene = scenes(parts(Head()), 0)[0]
     odd = OddRecord(torch.ones(scene.lots.x.shape[2:]), torch.tensor(0), "ones")

@@ -40,9 +40,7 @@ class Told(Attack):
         rng = np.random.default_rng(number)
         heads = rng.random(self.coins * runs) < 0.5
         scores = np.where(rng.random(len(heads)) < self.right, heads, ~heads).astype(float)
-        return Coins(
-            scores, heads, np.repeat(np.arange(runs), self.coins), runs, 0.5, 10.0 * runs, {"last": number}
-        )
+        return Coins(scores, heads, np.repeat(np.arange(runs), self.coins), runs, 0.5, 10.0 * runs, {"last": number})
 
 
 sizes = st.tuples(st.integers(1, 500), st.integers(1, 64))

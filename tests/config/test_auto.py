@@ -47,9 +47,7 @@ def test_the_law() -> None:
     assert lr(data__records=[1500] * 20) == pytest.approx(base / 2, rel=1e-3)
     assert lr(privacy__adjacency="replace-one") == pytest.approx(base / 2, rel=1e-3)
     assert lr(nodes=80) == pytest.approx(base / 2, rel=1e-3)  # a quarter of the records, twice as many noises
-    assert lr(privacy__epsilon=3.0, rounds=100) / base == pytest.approx(
-        gdp_mu(3.0, 1e-4) / gdp_mu(1.0, 1e-4), rel=1e-3
-    )
+    assert lr(privacy__epsilon=3.0, rounds=100) / base == pytest.approx(gdp_mu(3.0, 1e-4) / gdp_mu(1.0, 1e-4), rel=1e-3)
 
 
 def test_rounds_grow_only_where_there_is_little_noise() -> None:

@@ -213,9 +213,7 @@ def test_what_a_new_kind_of_data_drops_is_said() -> None:
     recipe = {"data": {"kind": "csv", "path": "a.csv", "label": "y", "partition": {"kind": "even"}}}
     said = replaced(recipe, {"data.kind": "mnist", "data.label": "z"})
     assert said is not None
-    assert said.startswith(
-        "data.kind = 'mnist' replaces the recipe's table [data]; dropped with it: data.path. "
-    )
+    assert said.startswith("data.kind = 'mnist' replaces the recipe's table [data]; dropped with it: data.path. ")
     assert replaced(recipe, {"data.kind": "csv"}) is None
     assert replaced(recipe, {"data.partition.kind": "dirichlet"}) is None
     assert replaced({"nodes": 3}, {"data.kind": "mnist", "nodes": 4}) is None

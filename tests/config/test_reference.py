@@ -38,9 +38,7 @@ def test_every_kind_and_every_option_is_there_once() -> None:
             assert sorted(names) == sorted(option.name for option in options_of(registry[kind["kind"]]))
             assert kind["meaning"]
         assert [kind["kind"] for kind in entry["kinds"]] == sorted(registry)
-    top = {option["name"] for option in entries[""]["options"]} | {
-        name for name in entries if name and "." not in name
-    }
+    top = {option["name"] for option in entries[""]["options"]} | {name for name in entries if name and "." not in name}
     assert top == set(RunConfig.model_fields)
     json.dumps(as_data())
 

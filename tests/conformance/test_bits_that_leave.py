@@ -15,9 +15,7 @@ from safetensors.torch import load_file
 import gossamer
 
 NODES, RECORDS, WIDTH, CANARY = 2, 32, 60, 1 / 8
-COUNT_NOISE = (
-    8.0  # of a clip that counts: the sum's noise is larger, so that both together cost what is on file
-)
+COUNT_NOISE = 8.0  # of a clip that counts: the sum's noise is larger, so that both together cost what is on file
 PAIRWISE = {"privacy.noise.family": {"kind": "pairwise", "colluders": 0}}
 CASES: dict[str, dict[str, Any]] = {
     "own noise": {},

@@ -239,9 +239,7 @@ def test_a_mechanism_that_forgets_to_add_its_noise_cannot_be_made() -> None:
         Forgetful(levels(1.0, 2))  # type: ignore[abstract]
 
 
-@pytest.mark.parametrize(
-    ("kind", "claim"), [("dyn-d2p", "lemma4"), ("dp-dsgd", "dp-dkm"), ("dp-dkm", "lemma4")]
-)
+@pytest.mark.parametrize(("kind", "claim"), [("dyn-d2p", "lemma4"), ("dp-dsgd", "dp-dkm"), ("dp-dkm", "lemma4")])
 def test_another_methods_claim_is_not_this_ones(kind: str, claim: str) -> None:
     graph = {} if kind == "dyn-d2p" else {"topology.kind": "ring", "algorithm.lr": 0.1}
     with pytest.raises(UserError, match=f"privacy.claim = '{claim}' is another method's"):

@@ -25,9 +25,7 @@ def clip(norms: Tensor) -> Tensor:
     return (1 / norms.clamp_min(1e-30)).clamp_max(1.0)
 
 
-def moved(
-    module: nn.Module, count: int, kinds: list[tuple[str, float]], seed: int, mean: bool
-) -> tuple[float, str]:
+def moved(module: nn.Module, count: int, kinds: list[tuple[str, float]], seed: int, mean: bool) -> tuple[float, str]:
     """How far a person with so many records moves the sums of its node; ∞ if those of the other move at all."""
     draw = torch.Generator().manual_seed(seed)
     points = 0.3 * torch.randn(2, ParameterStack(module).dim, generator=draw)
@@ -37,10 +35,7 @@ def moved(
     y = torch.randint(0, CLASSES, x.shape[:2], generator=draw)
     counts = torch.tensor([[1, 2, 3, count], [4, 1, 1, 0]])
     of = torch.stack(
-        [
-            torch.repeat_interleave(torch.arange(4), torch.tensor(c))
-            for c in ([1, 2, 3, count], [4, 1, 1, count])
-        ]
+        [torch.repeat_interleave(torch.arange(4), torch.tensor(c)) for c in ([1, 2, 3, count], [4, 1, 1, count])]
     )
     there = torch.ones(x.shape[:2], dtype=torch.bool)
     there[1, 6:] = False

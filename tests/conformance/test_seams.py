@@ -59,9 +59,7 @@ def test_no_method_is_told_by_name_or_type_outside_of_methods() -> None:
     for path in outside("methods", "algorithms"):
         place, text = str(path.relative_to(SRC)), path.read_text(encoding="utf-8")
         wrong += [
-            f"{place}:{line} {name}"
-            for line, name in compared(path)
-            if name in names and place != "config/checks.py"
+            f"{place}:{line} {name}" for line, name in compared(path) if name in names and place != "config/checks.py"
         ]
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":

@@ -116,9 +116,7 @@ def test_a_person_moves_what_is_released_by_its_clip_and_a_record_level_run_by_m
     for unit in ({"column": "patient"}, "record"):
         sums = []
         for keep in (True, False):
-            x = np.concatenate(
-                [np.eye(2, dtype=np.float32)[[0, 1] * 10], np.full((60 * keep, 2), 3.0, np.float32)]
-            )
+            x = np.concatenate([np.eye(2, dtype=np.float32)[[0, 1] * 10], np.full((60 * keep, 2), 3.0, np.float32)])
             y = np.concatenate([np.arange(20) % 2, np.ones(60 * keep, np.int64)])
             ids = np.concatenate([np.arange(20), np.full(60 * keep, 99)])
             data = gossamer.Data((x, y), persons=ids, classes=2, count=20)
@@ -166,9 +164,7 @@ def test_runs_that_protect_different_units_add_up_for_a_record(tmp_path: Path) -
     data = {**table(tmp_path / "a.csv", patients(80, 2)), "features": ["a", "b"]}
     both = {"data": {**data, "person": "patient"}, "nodes": 2, "rounds": 2, **FULL}
     gossamer.run(recipes.read("quickstart"), both, out=tmp_path / "one")
-    gossamer.run(
-        recipes.read("quickstart"), {**both, "privacy.unit": {"column": "patient"}}, out=tmp_path / "two"
-    )
+    gossamer.run(recipes.read("quickstart"), {**both, "privacy.unit": {"column": "patient"}}, out=tmp_path / "two")
     budget = json.loads((tmp_path / "two" / "certificate.json").read_text())["budget"]
     assert (budget["unit"], budget["adjacency"], budget["runs"]) == (
         "one record of one node",
@@ -247,9 +243,7 @@ def test_what_is_priced_for_records_is_refused_for_persons(pattern: str, changes
     ("central", {"baseline": "central"}),
     ("pairwise", {"privacy__noise__family": {"kind": "pairwise"}, "topology": {"kind": "complete"}}),
 ])  # fmt: skip
-def test_what_adds_up_over_nodes_is_refused_for_persons_at_several(
-    pattern: str, changes: dict[str, Any]
-) -> None:
+def test_what_adds_up_over_nodes_is_refused_for_persons_at_several(pattern: str, changes: dict[str, Any]) -> None:
     refused(pattern, data__persons=60, privacy__unit={"column": "p", "max_sites": 2}, **changes)
 
 
@@ -288,9 +282,7 @@ def test_a_process_that_hosts_some_nodes_has_their_persons() -> None:
     whole, part = assemble(o), assemble(o, nodes=range(1, 3))
     assert whole.records.persons is not None
     assert part.records.persons is not None
-    assert [own.tolist() for own in part.records.persons] == [
-        own.tolist() for own in whole.records.persons[1:3]
-    ]
+    assert [own.tolist() for own in part.records.persons] == [own.tolist() for own in whole.records.persons[1:3]]
     assert torch.equal(part.records.of(0)[0], whole.records.of(1)[0])
 
 
@@ -312,9 +304,7 @@ def test_canary_persons_show_nothing_of_a_person_level_run_and_a_violation_of_a_
     assert not person.violation
     assert (person.epsilon_audited or 0.0) <= (person.epsilon_proven or 0.0)
     assert person["unit"] == "one person (column p) at one node"
-    record = gossamer.audit(
-        recipes.read("quickstart"), asked, canary_records=100, runs=40, out=tmp_path / "b"
-    )
+    record = gossamer.audit(recipes.read("quickstart"), asked, canary_records=100, runs=40, out=tmp_path / "b")
     assert record.violation
     assert record.result["violated"] == ["proven"] or "proven" in record.result["violated"]
     assert record["unit"].startswith("one person of 100 records, beside what is promised of one record")

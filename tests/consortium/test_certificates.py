@@ -33,9 +33,7 @@ class Ended:
         gossamer.run(tables, out=folder / "run", progress=False)
         self.stated = json.loads((folder / "run" / "certificate.json").read_text())
 
-    def signed(
-        self, site: str, change: Callable[[dict[str, Any]], Any] | None = None, **other: Any
-    ) -> dict[str, Any]:
+    def signed(self, site: str, change: Callable[[dict[str, Any]], Any] | None = None, **other: Any) -> dict[str, Any]:
         said = copy.deepcopy(self.stated)
         # One process ran both nodes, so they share a ledger; real sites have one each.
         place = self.study.sites.index(site)
@@ -155,9 +153,7 @@ def test_only_the_rosters_key_signs_for_a_site(ended: Ended, tmp_path: Path) -> 
 
 def test_ledgers_are_each_sites_own(ended: Ended, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="states ledger_head"):
-        ended.verify(
-            ended.files(tmp_path, mercy=ended.signed("mercy", ledger_head=ended.stated["ledger_heads"][0]))
-        )
+        ended.verify(ended.files(tmp_path, mercy=ended.signed("mercy", ledger_head=ended.stated["ledger_heads"][0])))
     copied = ended.signed("mercy", lambda c: c["ledger_heads"].__setitem__(1, c["ledger_heads"][0]))
     with pytest.raises(UserError, match="two sites state the same ledger"):
         ended.verify(ended.files(tmp_path, mercy=copied))

@@ -36,9 +36,7 @@ def test_both_ends_see_the_same_mark_of_the_key(command) -> None:  # type: ignor
     assert code == 0
     assert len(line.splitlines()) == 1  # to be copied
     assert "good once, until" in said
-    code, out, _ = command(
-        "pki", "join", line.strip(), "--records", "120", "--listen", "mercy.example.org:7443"
-    )
+    code, out, _ = command("pki", "join", line.strip(), "--records", "120", "--listen", "mercy.example.org:7443")
     mark = out.partition("by telephone: ")[2].splitlines()[0]
     code, out, _ = command("pki", "approve", "mercy", "mercy/mercy.request")
     assert (code, mark in out) == (0, True)
@@ -95,9 +93,7 @@ def test_a_new_roster_waits_for_a_word(consortium, tmp_path: Path) -> None:  # t
         ),
     ],
 )
-def test_mistakes_are_one_sentence_and_leave_nothing(
-    command, tmp_path: Path, words: tuple[str, ...], why: str
-) -> None:  # type: ignore[no-untyped-def]
+def test_mistakes_are_one_sentence_and_leave_nothing(command, tmp_path: Path, words: tuple[str, ...], why: str) -> None:  # type: ignore[no-untyped-def]
     code, out, said = command(*words)
     assert code == 2
     assert why in said
@@ -126,9 +122,7 @@ def test_a_study_is_packed_and_shown(consortium, tmp_path: Path) -> None:  # typ
     assert 'kind = "dyn-d2p"' in consortium("study", "show", "north/readmission-1.study", "--recipe")[1]
     code, _, said = consortium("study", "pack", "recipe.toml", "--set", "privacy.noise.source=seeded")
     assert (code, "--for-science" in said) == (2, True)
-    code, out, _ = consortium(
-        "study", "pack", "recipe.toml", "--set", "privacy.noise.source=seeded", "--for-science"
-    )
+    code, out, _ = consortium("study", "pack", "recipe.toml", "--set", "privacy.noise.source=seeded", "--for-science")
     assert (code, "FOR SCIENCE" in out) == (0, True)
     assert "planned: proven" not in out
 

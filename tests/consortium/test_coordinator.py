@@ -129,9 +129,7 @@ def test_a_site_that_leaves_can_still_be_revoked(tmp_path: Path) -> None:
         north.leave("mercy", 50)
     made = north.revoke("mercy")
     assert list(made.members(since=since)) == ["clinic"]
-    assert made.site("mercy").left == Left(
-        version=since + 1, at_round=40, revoked=True
-    )  # out when it would have been
+    assert made.site("mercy").left == Left(version=since + 1, at_round=40, revoked=True)  # out when it would have been
 
 
 def test_who_lost_his_key_keeps_his_place(tmp_path: Path, clock: Clock) -> None:

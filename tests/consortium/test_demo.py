@@ -45,8 +45,7 @@ def test_with_the_same_seed_the_demo_is_the_simulator_ledger_for_ledger(tmp_path
         assert proven == pytest.approx(epsilon, rel=1e-9)
     for k, name in enumerate(sites):
         site, simulated = (
-            read_all(folder)[k][1]
-            for folder in (tmp_path / name / "part" / "run", tmp_path / "simulated" / "run")
+            read_all(folder)[k][1] for folder in (tmp_path / name / "part" / "run", tmp_path / "simulated" / "run")
         )
         assert len(site) == 30
         assert site == simulated  # draw, kind, multiplier, rate: all that an ε is computed from
@@ -90,9 +89,7 @@ def test_killed_sites_lose_no_mass_and_pay_nothing_twice(tmp_path: Path) -> None
     verify_set([tmp_path / name / "part" / "run" for name in names], study)
 
 
-def test_a_site_that_stops_ends_the_demo_with_its_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_that_stops_ends_the_demo_with_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
     import sys
 

@@ -294,9 +294,7 @@ def test_trackers_survive_loss_in_pairs_only() -> None:
     assert error < 1e-8
 
 
-@pytest.mark.parametrize(
-    "algorithm", [DSGD(lr=Exponential(LR)), DSGT(lr=Exponential(LR))], ids=["dsgd", "dsgt"]
-)
+@pytest.mark.parametrize("algorithm", [DSGD(lr=Exponential(LR)), DSGT(lr=Exponential(LR))], ids=["dsgd", "dsgt"])
 def test_pairs_move_by_the_same_amount_or_not_at_all(algorithm: Any) -> None:
     """Σ x stays what it was through loss and crashes; a tracker's Σ y is Σ g."""
     plan = {("site-01", 9): 0.5, ("site-03", 14): 1.0, ("site-00", 20): 0.0}

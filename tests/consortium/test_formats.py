@@ -55,9 +55,7 @@ def test_whatever_is_a_name_is_one_part_of_a_path(text: str) -> None:
         assert 1 <= len(text) <= 40
 
 
-@pytest.mark.parametrize(
-    "address", ["a:1", "mercy.example.org:7443", "10.0.0.1:65535", "[::1]:7443", "Host-1:80"]
-)
+@pytest.mark.parametrize("address", ["a:1", "mercy.example.org:7443", "10.0.0.1:65535", "[::1]:7443", "Host-1:80"])
 def test_addresses(address: str) -> None:
     files.check_field(files.Listen, "--listen", address)
 

@@ -29,9 +29,7 @@ FRAME = Frame(
 )
 
 
-def read(
-    raw: bytes, sender: str = "ann", receiver: str = "bob", study: str = STUDY, largest: int = 1 << 20
-) -> Frame:
+def read(raw: bytes, sender: str = "ann", receiver: str = "bob", study: str = STUDY, largest: int = 1 << 20) -> Frame:
     return unpack(raw, sender=sender, receiver=receiver, study=study, largest=largest)
 
 
@@ -40,9 +38,7 @@ def test_a_frame_comes_through_whole() -> None:
     assert all(map(torch.equal, found.content, FRAME.content))
     assert [t.dtype for t in found.content] == [torch.float32, torch.float64]
     assert changed(found, content=()) == changed(FRAME, content=())
-    hello = changed(
-        FRAME, kind="hello", content=(), place=Place(4, -1), made=Place(4, -1), decisions=Decisions()
-    )
+    hello = changed(FRAME, kind="hello", content=(), place=Place(4, -1), made=Place(4, -1), decisions=Decisions())
     assert read(hello.pack()) == hello
 
 

@@ -121,8 +121,7 @@ def test_one_end_that_listens_suffices(opened: Opened) -> None:
 def test_sites_of_other_versions_are_named(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     listener = opened(B, member(A), member(C), listen=True, version="0.2.0")
     diallers = [
-        opened(site, place(B, listener.port), version=version)
-        for site, version in ((A, "0.3.0"), (C, "0.2.0"))
+        opened(site, place(B, listener.port), version=version) for site, version in ((A, "0.3.0"), (C, "0.2.0"))
     ]
     assert all(wait_up(each, soon()) for each in (*diallers, listener))
     assert [each.versions() for each in diallers] == [{"beta": "0.2.0"}] * 2
@@ -149,9 +148,7 @@ def test_three_sites_that_all_listen_have_one_connection_a_pair(opened: Opened) 
     time.sleep(2 * QUICK.patience)  # in which the others would have dialled
     me = psutil.Process()
     ports = {each.port for each in links.values()}
-    established = [
-        c for c in me.net_connections("tcp") if c.status == "ESTABLISHED" and c.laddr.port in ports
-    ]
+    established = [c for c in me.net_connections("tcp") if c.status == "ESTABLISHED" and c.laddr.port in ports]
     assert len(established) == 3
 
 
@@ -183,9 +180,7 @@ def refused(opened: Opened, stranger: Identity, target: Member, others: tuple[Me
 
 
 @pytest.mark.parametrize("name", ["consortium", "another"])
-def test_another_authority_is_refused_by_both(
-    opened: Opened, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
+def test_another_authority_is_refused_by_both(opened: Opened, caplog: pytest.LogCaptureFixture, name: str) -> None:
     listener = opened(B, member(A), listen=True)
     foreign = Authority(name).site("alpha")
     links = refused(opened, foreign, place(B, listener.port))
@@ -201,23 +196,17 @@ def test_another_name_is_refused(opened: Opened, caplog: pytest.LogCaptureFixtur
     """Gamma, a member, has taken over beta's address."""
     thief = opened(C, member(A), listen=True)
     refused(opened, A, place(B, thief.port))
-    assert any(
-        "no link to 'beta'" in r.message and "not the one in the roster" in r.message for r in caplog.records
-    )
+    assert any("no link to 'beta'" in r.message and "not the one in the roster" in r.message for r in caplog.records)
     assert thief.states() == {"alpha": "down"}
 
 
-def test_a_certificate_that_is_not_in_the_roster_is_refused(
-    opened: Opened, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_certificate_that_is_not_in_the_roster_is_refused(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     """Of the right authority and with the right name, but not the one that was approved."""
     listener = opened(B, member(A), listen=True)
     twin = CA.site("alpha")
     refused(opened, twin, place(B, listener.port))
     said = [record.message for record in caplog.records if "not in the roster." in record.message]
-    assert said == [
-        f"refused a connection: the certificate {member(twin).fingerprint[:16]}… is not in the roster."
-    ]
+    assert said == [f"refused a connection: the certificate {member(twin).fingerprint[:16]}… is not in the roster."]
     assert any("your certificate is not in the roster here" in record.message for record in caplog.records)
 
 
@@ -239,9 +228,7 @@ def test_an_expired_certificate_is_refused(opened: Opened) -> None:
     assert listener.states() == {"alpha": "down"}
 
 
-def test_an_expired_listener_is_refused_and_the_log_says_so(
-    opened: Opened, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_expired_listener_is_refused_and_the_log_says_so(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     late = CA.site("beta", days=(-10, -1))
     listener = opened(late, member(A), listen=True)
     refused(opened, A, place(late, listener.port))
@@ -282,9 +269,7 @@ def test_a_port_scan_and_slow_bytes_change_nothing(opened: Opened) -> None:
         sockets.append(knock)
     talk(dialler, listener, b"while they knock")
     began = time.monotonic()
-    for (
-        knock
-    ) in sockets:  # every one is closed by the listener, those that say nothing at the end of their time
+    for knock in sockets:  # every one is closed by the listener, those that say nothing at the end of their time
         with contextlib.suppress(ConnectionError):
             while knock.recv(4096):
                 pass
@@ -357,8 +342,7 @@ def test_a_member_has_one_stream_however_many_it_opens(opened: Opened) -> None:
     listener = opened(B, member(A), member(C), listen=True)
     ended: list[object] = []
     threads = [
-        threading.Thread(target=lambda: ended.append(unruly(C, listener.port).do(writes(bytes(9)))))
-        for _ in range(8)
+        threading.Thread(target=lambda: ended.append(unruly(C, listener.port).do(writes(bytes(9))))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -389,9 +373,7 @@ def test_a_flood_leaves_memory_flat(opened: Opened) -> None:
 # Members come and go
 
 
-def test_a_revoked_member_is_cut_off_at_once_and_stays_out(
-    opened: Opened, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_revoked_member_is_cut_off_at_once_and_stays_out(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     dialler, listener = opened.pair()
     dialler.send("beta", b"the last word", soon())
     assert eventually(lambda: len(listener._inbox._arrived) > 0)
@@ -772,6 +754,4 @@ def test_a_listener_allows_the_pings_that_its_diallers_send() -> None:
         dict(dialler_options(Timeouts(), 100, "clinic")),
         dict(listener_options(Timeouts(), 100)),
     )
-    assert int(listener["grpc.http2.min_ping_interval_without_data_ms"]) < int(
-        dialler["grpc.keepalive_time_ms"]
-    )
+    assert int(listener["grpc.http2.min_ping_interval_without_data_ms"]) < int(dialler["grpc.keepalive_time_ms"])

@@ -96,9 +96,7 @@ def test_nothing_is_told_before_it_is_on_disk() -> None:
     assert not b.has_unwritten_decisions
     assert b.durable_view("a").decisions == Decisions(1, (0,))
     a.apply_decisions("b", b.durable_view("a").decisions)
-    assert (
-        a.durable_view("b").oldest == 0
-    )  # a crash now would bring the parcel back: its number must stay known
+    assert a.durable_view("b").oldest == 0  # a crash now would bring the parcel back: its number must stay known
     assert a.has_unwritten
     a.mark_written()
     assert a.durable_view("b").oldest == 1

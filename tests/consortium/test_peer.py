@@ -396,9 +396,7 @@ def test_who_lacks_the_roster_of_the_others_is_told(tmp_path: Path) -> None:
 
 # A member who sends what no site should
 
-Lie = Callable[
-    [Frame, int], Frame
-]  # (what an honest member would send now, its number) → what this one sends
+Lie = Callable[[Frame, int], Frame]  # (what an honest member would send now, its number) → what this one sends
 
 
 def with_liar(study: Study, lie: Lie, *honest: str) -> None:
@@ -461,9 +459,7 @@ LIES: dict[str, tuple[Lie, str]] = {
 FAST = ("the last round", "values near the end of float32", "all weight, again and again")
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in LIES]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in LIES])
 def test_a_member_who_lies_ends_nobodys_study_and_is_named(
     tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -496,9 +492,7 @@ def test_weight_that_is_made_up_bit_by_bit_is_bounded_and_its_source_named(
 
 def test_one_other_site_that_says_it_is_at_the_end_is_not_enough_for_a_certificate(tmp_path: Path) -> None:
     study = Study(tmp_path, sites=("clinic", "mercy"), rounds=12)
-    with pytest.raises(
-        UserError, match=r"mercy is in round 12 of 12, which no other site confirms.*peer leave"
-    ):
+    with pytest.raises(UserError, match=r"mercy is in round 12 of 12, which no other site confirms.*peer leave"):
         with_liar(study, lambda frame, n: far(frame, Place(12, 0)), "clinic")
     assert not (study.out("clinic") / OF_SITE / "certificate.json").exists()
     network = Network(["clinic", "mercy"])

@@ -44,9 +44,7 @@ def test_a_site_at_a_relay_needs_a_port_and_a_token(
 
 
 @pytest.mark.parametrize("taken", ["mercy/part", "mercy/part/journal/x"])
-def test_a_file_that_cannot_be_written_is_named_in_one_sentence(
-    packed_study: Path, tmp_path: Path, taken: str
-) -> None:
+def test_a_file_that_cannot_be_written_is_named_in_one_sentence(packed_study: Path, tmp_path: Path, taken: str) -> None:
     """Something else has its name: what a full disk or a read-only folder does, without being root."""
     (tmp_path / taken).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / taken).write_text("")

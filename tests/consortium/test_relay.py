@@ -131,9 +131,7 @@ def test_a_token_is_for_one_site() -> None:
     assert token("another secret of another relay, long enough", "beta") != token(SECRET, "beta")
 
 
-@pytest.mark.parametrize(
-    ("given", "site"), [(token(SECRET, "alpha"), "beta"), ("00" * 32, "beta"), (None, "gamma")]
-)
+@pytest.mark.parametrize(("given", "site"), [(token(SECRET, "alpha"), "beta"), ("00" * 32, "beta"), (None, "gamma")])
 def test_without_its_token_or_a_front_a_site_is_called_by_nobody(
     given: str | None, site: str, caplog: pytest.LogCaptureFixture
 ) -> None:

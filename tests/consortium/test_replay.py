@@ -40,9 +40,7 @@ def check(sites: Consortium, x: dict, w: dict) -> None:
 def test_seeded_noise_gives_the_same_models_in_a_plain_computation() -> None:
     sites = faulty({})
     draw, _ = least_squares(4)
-    rounds = {
-        name: {step.place.round: k for k, step in enumerate(steps)} for name, steps in steps_of(sites).items()
-    }
+    rounds = {name: {step.place.round: k for k, step in enumerate(steps)} for name, steps in steps_of(sites).items()}
 
     def moved(site: str, t: int, model: np.ndarray) -> np.ndarray:
         point = torch.from_numpy(model)[None].float()

@@ -63,12 +63,8 @@ def test_another_authority_of_the_same_name_is_refused() -> None:
 def test_sites_certified_by_another_authority_are_refused() -> None:
     stranger = make_authority("north", START)
     body = json.loads(json.dumps(NORTH.newest.model_dump()))
-    body["sites"][0]["certificate"] = pem(
-        issue(stranger, "north", "clinic", make_site_key().public_key(), START)
-    )
-    with pytest.raises(
-        UserError, match="certificate of clinic cannot be used: the authority did not sign it"
-    ):
+    body["sites"][0]["certificate"] = pem(issue(stranger, "north", "clinic", make_site_key().public_key(), START))
+    with pytest.raises(UserError, match="certificate of clinic cannot be used: the authority did not sign it"):
         read(write_signed("roster", body, NORTH.authority.key.sign))
 
 

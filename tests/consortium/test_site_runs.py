@@ -176,9 +176,7 @@ def test_a_site_predicts_and_exports_with_its_own_model(mercy: Path, study: Path
     assert run.module()(run.module()[1].weight.new_zeros(1, 2)).shape == (1, 2)
 
 
-def test_what_a_site_has_not_is_not_said_to_have_been_there(
-    mercy: Path, study: Path, command: Command
-) -> None:
+def test_what_a_site_has_not_is_not_said_to_have_been_there(mercy: Path, study: Path, command: Command) -> None:
     test = str(study.parent / "mercy" / "test.csv")
     for node, remedy in (("average", "name node 1"), ("0", "here are those of node 1.")):
         code, _, err = command("predict", "mercy", test, "--node", node, "--out", "p.csv")
@@ -196,9 +194,7 @@ def test_a_site_gets_a_report(mercy: Path, command: Command) -> None:
     assert "Consensus distance" not in page
     own = json.loads((mercy / "certificate.json").read_text())["epsilon_by_node"][1]["proven"]
     assert f"ε: proven {own:.3g}, " in page
-    assert "None" not in _text(
-        page.rpartition("</script></head>")[2].partition('<script type="application/json"')[0]
-    )
+    assert "None" not in _text(page.rpartition("</script></head>")[2].partition('<script type="application/json"')[0])
 
 
 def _text(page: str) -> str:
@@ -241,9 +237,7 @@ def test_a_sites_certificate_alone_needs_its_study(mercy: Path, command: Command
 
 
 @pytest.mark.parametrize("said_by", [1, {"site": 1}, {"site": "a\x1bb"}, {"site": "mercy"}])
-def test_a_site_that_is_none_is_no_traceback(
-    mercy: Path, study: Path, command: Command, said_by: Any
-) -> None:
+def test_a_site_that_is_none_is_no_traceback(mercy: Path, study: Path, command: Command, said_by: Any) -> None:
     file = mercy / "certificate.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "site": said_by}))
     for words in (

@@ -130,9 +130,7 @@ def test_a_site_runs_its_own_file_with_everybodys_plan(study: Study, place: Path
         found[name] = at(study, place, name, tmp_path / name)
     (o, clinic), (other, mercy) = found["clinic"], found["mercy"]
     assert (len(clinic.dataset.x_train), len(mercy.dataset.x_train)) == (90, 110)
-    assert [plan.proven.epsilon for plan in o.privacy.nodes] == [
-        plan.proven.epsilon for plan in other.privacy.nodes
-    ]
+    assert [plan.proven.epsilon for plan in o.privacy.nodes] == [plan.proven.epsilon for plan in other.privacy.nodes]
     assert (clinic.x0 == mercy.x0).all()
     # mercy's file has its columns in another order; what is trained on has not.
     assert mercy.dataset.columns == clinic.dataset.columns == ("a", "b")
@@ -166,9 +164,7 @@ def test_another_first_model_is_refused(study: Study, place: Path, tmp_path: Pat
         other.check_first_model(o)
 
 
-def test_a_study_brings_no_roster_that_was_not_accepted(
-    north: Coordinator, study: Study, tmp_path: Path
-) -> None:
+def test_a_study_brings_no_roster_that_was_not_accepted(north: Coordinator, study: Study, tmp_path: Path) -> None:
     study.check_accepted(study.roster)
     newest = north.renew(["clinic"])[0]
     study.check_accepted(newest)  # an earlier version of what is held

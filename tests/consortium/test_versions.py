@@ -51,7 +51,4 @@ def test_a_site_of_another_version_is_named_in_the_log_and_by_check(tmp_path: Pa
         stop([other])
     here = gossamer.__version__
     assert f"'birch' runs gossamer {OTHER} and this site {here}" in (tmp_path / "a" / "log").read_text()
-    assert (
-        f"'alder' runs gossamer {here} and this site {OTHER}"
-        in (tmp_path / "birch" / "part" / "log").read_text()
-    )
+    assert f"'alder' runs gossamer {here} and this site {OTHER}" in (tmp_path / "birch" / "part" / "log").read_text()

@@ -12,7 +12,9 @@ from gossamer.data import decode, public
 from gossamer.data.load import get, load
 from gossamer.data.origins import ARRAYS_SHA256
 
-FIRST = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Peru"
+FIRST = (
+    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, Peru"
+)
 UNKNOWN = "25, ?, 226802, 11th, 7, Divorced, ?, Own-child, Black, Female, 0, 1902, 99, ?"
 
 

@@ -102,9 +102,7 @@ def test_rows_that_follow_each_other_are_not_copied(numbers: Any) -> None:
     assert not np.shares_memory(gathered(numbers, np.array([20, 22])), numbers)
 
 
-def test_no_file_has_a_name_and_nobody_else_may_open_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_has_a_name_and_nobody_else_may_open_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     modes: list[int] = []
@@ -177,9 +175,7 @@ print(peak(large) - before)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="the system does not say what is anonymous"
-)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say what is anonymous")
 def test_a_run_does_not_hold_the_numbers_of_a_mapped_file(tmp_path: Path) -> None:
     """240 MB of numbers more: mapped, a run takes less than a quarter of that for them; in memory, more than all."""
     width, rows, few, many = 100, 50_000, 4, 16
@@ -197,9 +193,7 @@ def test_a_run_does_not_hold_the_numbers_of_a_mapped_file(tmp_path: Path) -> Non
     grown = {}
     for choice in (True, False):
         said = json.dumps([settings, str(tmp_path / "small"), str(tmp_path / "large"), choice])
-        child = subprocess.run(
-            [sys.executable, "-c", CHILD, said], check=False, capture_output=True, text=True
-        )
+        child = subprocess.run([sys.executable, "-c", CHILD, said], check=False, capture_output=True, text=True)
         assert child.returncode == 0, child.stderr
         grown[choice] = int(child.stdout.split()[-1])
     more = 4 * width * rows * (many - few)
@@ -318,9 +312,7 @@ def test_images_are_flattened_and_all_components_keep_distances():
     found = project(x, mean, basis)
     assert found.dtype == np.float32
     flat = x.reshape(30, -1)
-    np.testing.assert_allclose(
-        np.linalg.norm(found[0] - found[1]), np.linalg.norm(flat[0] - flat[1]), rtol=1e-4
-    )
+    np.testing.assert_allclose(np.linalg.norm(found[0] - found[1]), np.linalg.norm(flat[0] - flat[1]), rtol=1e-4)
 
 
 tables = hnp.arrays(
@@ -361,9 +353,7 @@ def test_every_record_goes_to_the_sphere_and_zeros_stay() -> None:
 
 
 def test_a_bias_keeps_the_ball_or_stands_outside() -> None:
-    x = scale_records(
-        np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32), "unit-sphere", False
-    )
+    x = scale_records(np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32), "unit-sphere", False)
     inside, outside = scale_records(x, "none", True), scale_records(x, "none", "outside")
     assert inside.shape == outside.shape == (50, 4)
     assert (np.linalg.norm(inside.astype(np.float64), axis=1) <= 1).all()

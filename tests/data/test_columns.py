@@ -190,9 +190,7 @@ def test_a_wrong_declaration_is_one_sentence(table: dict[str, Any], wrong: str) 
 )
 def test_a_level_is_found_however_a_program_wrote_it(values: pa.Array, wanted: list[str | None]) -> None:
     assert texts(values).to_pylist() == wanted
-    assert [level_text(one) for one in wanted if one is not None] == [
-        one for one in wanted if one is not None
-    ]
+    assert [level_text(one) for one in wanted if one is not None] == [one for one in wanted if one is not None]
 
 
 def test_declared_levels_have_the_same_form() -> None:
@@ -272,9 +270,7 @@ def test_numbers_come_in_the_order_of_the_declaration() -> None:
     np.testing.assert_array_equal(found, np.float32([first, [1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0]]))
     parts = np.zeros_like(found)
     for i in range(2):
-        encode_into(
-            "t", SCHEMA, {name: column[i : i + 1] for name, column in table.items()}, parts[i : i + 1]
-        )
+        encode_into("t", SCHEMA, {name: column[i : i + 1] for name, column in table.items()}, parts[i : i + 1])
     np.testing.assert_array_equal(parts, found)
 
 
@@ -390,9 +386,7 @@ def test_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: st
 def test_a_column_of_another_kind(tmp_path: Path) -> None:
     parquet.write_table(TABLE, tmp_path / "t.parquet")
     csv.write_csv(TABLE, tmp_path / "t.csv")
-    wrong = FORM_CHECK.validate_python(
-        {"plan": {"range": [0, 1], "missing": True}, "ok": ["2020-01-01", "2021-01-01"]}
-    )
+    wrong = FORM_CHECK.validate_python({"plan": {"range": [0, 1], "missing": True}, "ok": ["2020-01-01", "2021-01-01"]})
     found = open_table("parquet", tmp_path / "t.parquet").findings(wrong)
     assert [(finding.remark, finding.must) for finding in found] == [
         ("has no value that is numeric", False),

@@ -97,10 +97,7 @@ def test_mnist_csv_refuses_what_is_no_pixel(tmp_path, field):
 
 @pytest.mark.parametrize("root", ["", "package/"])
 def test_cifar10(tmp_path, root):
-    members = {
-        f"{root}cifar-10-batches-bin/data_batch_{b}.bin": cifar_record([b], 10 + b, 20, 30)
-        for b in range(1, 6)
-    }
+    members = {f"{root}cifar-10-batches-bin/data_batch_{b}.bin": cifar_record([b], 10 + b, 20, 30) for b in range(1, 6)}
     members[f"{root}cifar-10-batches-bin/test_batch.bin"] = cifar_record([0], 1, 2, 3)
     raw = decode.cifar10(tar(tmp_path / "c.tar.gz", members), root=root)
     assert raw["y_train"].tolist() == [1, 2, 3, 4, 5]  # the batches in order

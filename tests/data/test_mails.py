@@ -55,9 +55,7 @@ def test_senders_and_texts() -> None:
 
 
 def test_an_archive_becomes_bytes_and_labels(tmp_path: Path) -> None:
-    path = archive(
-        tmp_path / "a.tgz", {"spam-1/2.txt": PLAIN, "easy-ham-1/1.txt": b"hi", "spam-1/2.json": b"{}"}
-    )
+    path = archive(tmp_path / "a.tgz", {"spam-1/2.txt": PLAIN, "easy-ham-1/1.txt": b"hi", "spam-1/2.json": b"{}"})
     raw = decode.mails(path)
     assert raw["x_train"].tobytes() == b"hi" + PLAIN
     assert raw["y_train"].tolist() == [[0, 2], [1, len(PLAIN)]]

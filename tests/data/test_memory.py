@@ -57,9 +57,7 @@ def test_several_labels_come_as_columns_or_as_an_array() -> None:
         found = read(data)
         np.testing.assert_array_equal(found.y_train, several.astype(np.float32))
         assert found.classes is None
-    named = pytest.importorskip("pandas").DataFrame(
-        {"a": X[:, 0], "ill": several[:, 0], "old": several[:, 1]}
-    )
+    named = pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "ill": several[:, 0], "old": several[:, 1]})
     found = read(Data(named, label=["ill", "old"]))
     np.testing.assert_array_equal(found.y_train, several.astype(np.float32))
     assert found.labels == ("ill", "old")
@@ -209,9 +207,7 @@ def test_parts_of_a_record_lie_side_by_side(form: Any, names: list[str | int]) -
     ],
 )
 @pytest.mark.parametrize("length", [3, 4, 6])
-def test_sequences_are_filled_up_or_cut_to_the_declared_length(
-    form: Any, names: list[str | int], length: int
-) -> None:
+def test_sequences_are_filled_up_or_cut_to_the_declared_length(form: Any, names: list[str | int], length: int) -> None:
     data = form(length)
     found = read(data).x_train
     lengths = np.minimum([len(one) for one in RAGGED], length)

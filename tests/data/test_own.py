@@ -68,9 +68,7 @@ def test_ranges_and_ball(csv):
     ball = load("csv", path=csv(), ranges={"age": [0, 100]}, scale="unit-ball", bias=True, **options)
     assert ball.x_train.shape == (4, 3)
     assert np.linalg.norm(ball.x_train, axis=1).max() <= 1
-    with pytest.raises(
-        UserError, match=r"data\.ranges\.height is no feature column: choose from age, weight"
-    ):
+    with pytest.raises(UserError, match=r"data\.ranges\.height is no feature column: choose from age, weight"):
         load("csv", path=csv(), ranges={"height": [0, 1]}, **options)
 
 
@@ -128,9 +126,7 @@ def test_declared_classes(csv):
     assert (data.classes, data.y_train.tolist()) == (5, [2, 0])
     data = load("csv", path=csv("x,y\n1,b\n1,b\n"), label="y", classes=["c", "b", "a"])
     assert (data.classes, data.y_train.tolist()) == (3, [1, 1])
-    with pytest.raises(
-        UserError, match=r"data.label has labels that are not among the declared data.classes$"
-    ):
+    with pytest.raises(UserError, match=r"data.label has labels that are not among the declared data.classes$"):
         load("csv", path=csv(text), label="y", classes=2)
     with pytest.raises(UserError, match="must list at least two different labels"):
         load("csv", path=csv(text), label="y", classes=[2, 2])
@@ -235,9 +231,7 @@ def test_a_hold_out_is_matched_by_name_and_says_which_names_it_lacks(csv):
     data = load("csv", path=csv("a,b,y\n1,2,0\n3,4,1\n"), label="y", classes=2, test=test)
     assert (data.x_test.tolist(), data.columns) == ([[3, 2]], ("a", "b"))
     test = csv("y,c,a\n1,2,3\n", "test.csv")
-    with pytest.raises(
-        UserError, match=r"data\.test = .* has no column b, which training has.*it has y, c, a"
-    ):
+    with pytest.raises(UserError, match=r"data\.test = .* has no column b, which training has.*it has y, c, a"):
         load("csv", path=csv("a,b,y\n1,2,0\n3,4,1\n"), label="y", classes=2, test=test)
 
 

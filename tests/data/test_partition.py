@@ -119,8 +119,7 @@ def test_dirichlet_goes_from_one_holder_to_even():
     concentrated = draw("dirichlet", labels, 5, alpha=1e-6)
     even = draw("dirichlet", labels, 5, alpha=1e6)
     largest = [
-        np.array([np.bincount(labels[p], minlength=10) for p in parts]).max(axis=0)
-        for parts in (concentrated, even)
+        np.array([np.bincount(labels[p], minlength=10) for p in parts]).max(axis=0) for parts in (concentrated, even)
     ]
     assert (largest[0] > 490).all()
     assert (largest[1] < 110).all()

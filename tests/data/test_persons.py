@@ -20,9 +20,7 @@ def test_ways_to_write_one_id_are_one_person() -> None:
         assert len(set(numbers(*same))) == 1, same
     assert numbers(7) == numbers("7") == numbers(7.0) == numbers("0007")
     assert len(set(numbers("7", "8", "7a", "7.5"))) == 4
-    assert (
-        numbers("x") == person_ids(np.array(["y", "x"]), "id", "b.csv").tolist()[1:]
-    )  # the same in every file
+    assert numbers("x") == person_ids(np.array(["y", "x"]), "id", "b.csv").tolist()[1:]  # the same in every file
 
 
 @pytest.mark.parametrize("missing", ["", "  ", "nan", "None", "\u200b", "NA"])
@@ -42,9 +40,7 @@ def test_rows_lie_person_after_person_in_their_own_order() -> None:
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 5), st.integers(0, 6))
-def test_which_rows_of_a_person_are_used_does_not_depend_on_others(
-    ids: list[int], most: int, gone: int
-) -> None:
+def test_which_rows_of_a_person_are_used_does_not_depend_on_others(ids: list[int], most: int, gone: int) -> None:
     person = np.array(ids)
     rows, _ = group_rows(np.arange(len(ids)), person, most)
     left = np.flatnonzero(person != gone)
@@ -54,9 +50,7 @@ def test_which_rows_of_a_person_are_used_does_not_depend_on_others(
 
 def test_persons_are_dealt_out_whole() -> None:
     person = np.array([3, 1, 3, 2, 1])
-    pieces = rows_of_persons(
-        [np.array([0, 2]), np.array([1])], person
-    )  # 3, 1, 2 in the order of their first rows
+    pieces = rows_of_persons([np.array([0, 2]), np.array([1])], person)  # 3, 1, 2 in the order of their first rows
     assert [piece.tolist() for piece in pieces] == [[0, 2, 3], [1, 4]]
     assert most_sites(pieces, person) == 1
     assert most_sites([np.array([0, 1]), np.array([2, 3])], person) == 2

@@ -121,9 +121,7 @@ def test_digits_are_scikit_learns_each_once():
     labels = np.concatenate([digits.y_train, digits.y_test])
     theirs = load_digits()
     ours_sorted = sorted(map(tuple, np.column_stack([ours, labels]).astype(int).tolist()))
-    assert ours_sorted == sorted(
-        map(tuple, np.column_stack([theirs.data, theirs.target]).astype(int).tolist())
-    )
+    assert ours_sorted == sorted(map(tuple, np.column_stack([theirs.data, theirs.target]).astype(int).tolist()))
 
 
 def test_the_digits_split_does_not_follow_the_seed():

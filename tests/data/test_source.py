@@ -112,9 +112,7 @@ def test_components_of_a_set_that_holds_training_records_are_refused(tmp_path):
     for copies in (0, 2):
         own[:copies] = digits.x_train[:copies].reshape(copies, 64)
         np.savez(tmp_path / "own.npz", x=own, y=np.arange(30) % 2)
-        table = datasets.parse(
-            {"kind": "npz", "path": str(tmp_path / "own.npz"), "pca": 3, "pca_from": "digits"}
-        )
+        table = datasets.parse({"kind": "npz", "path": str(tmp_path / "own.npz"), "pca": 3, "pca_from": "digits"})
         if copies:
             with pytest.raises(UserError, match=r"data\.pca_from = 'digits'"):
                 table.load()

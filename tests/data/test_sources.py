@@ -95,9 +95,7 @@ def test_a_tampered_file_in_the_users_folder_is_refused(tiny, tmp_path):
     tampered = records()
     tampered["y_train"][3] ^= 1
     np.savez(tmp_path / "tiny.npz", **tampered)
-    with pytest.raises(
-        UserError, match=r"'tiny': .*tiny.npz is refused, sha256 .* instead of .*; replace"
-    ) as caught:
+    with pytest.raises(UserError, match=r"'tiny': .*tiny.npz is refused, sha256 .* instead of .*; replace") as caught:
         Mnist.origin.find(tmp_path)
     assert "\n" not in str(caught.value)
     assert shop.visits == 0

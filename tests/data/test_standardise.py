@@ -30,12 +30,8 @@ def test_a_table_names_its_columns(table: dict[str, Any]) -> None:
     assert source.waits
     assert source.private_steps == ("data.standardise",)
     assert source.shape_of(dataset) == (2,)
-    assert dataset.x_train[:, 1] == pytest.approx(
-        np.arange(20) / 1000
-    )  # as declared: nothing was released yet
-    one = datasets.parse(
-        {**table, "standardise": {"kind": "moments", "columns": ["income"], "within": [0.0, 5e4]}}
-    )
+    assert dataset.x_train[:, 1] == pytest.approx(np.arange(20) / 1000)  # as declared: nothing was released yet
+    one = datasets.parse({**table, "standardise": {"kind": "moments", "columns": ["income"], "within": [0.0, 5e4]}})
     assert one.standardise == Moments(columns=["income"], within=[0.0, 5e4])
     assert one.standardise.places(one, one.load()) == (1,)
 
@@ -64,9 +60,7 @@ def test_the_shape_that_a_model_sees_has_the_constant(table: dict[str, Any]) -> 
         ({"class_weights": [1.0, -1.0]}, "class_weights"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(
-    table: dict[str, Any], changes: dict[str, Any], says: str
-) -> None:
+def test_what_cannot_be_is_refused_in_one_sentence(table: dict[str, Any], changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         datasets.parse({**table, **changes}).load()
 

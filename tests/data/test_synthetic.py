@@ -54,9 +54,7 @@ def test_synthetic_classification_returns_its_truth():
 
 
 def test_synthetic_follows_the_seed():
-    assert np.array_equal(
-        load("synthetic-regression", seed=1).x_train, load("synthetic-regression", seed=1).x_train
-    )
+    assert np.array_equal(load("synthetic-regression", seed=1).x_train, load("synthetic-regression", seed=1).x_train)
     first, second = load("synthetic-regression", seed=1), load("synthetic-regression", seed=2)
     assert first.provenance["sha256"] != second.provenance["sha256"]
 

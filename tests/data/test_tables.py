@@ -35,9 +35,7 @@ from gossamer.data.tables import (
 from gossamer.errors import UserError
 
 FORM: TypeAdapter[Any] = TypeAdapter(Schema)
-SCHEMA = FORM.validate_python(
-    {"age": {"range": [0, 50], "missing": True}, "plan": ["NA", "EU"], "ill": "boolean"}
-)
+SCHEMA = FORM.validate_python({"age": {"range": [0, 50], "missing": True}, "plan": ["NA", "EU"], "ill": "boolean"})
 CSV = "ill,age,extra,plan\ntrue,10,x,NA\n0,NA,y,EU\nyes,100,z,US\n"
 
 
@@ -220,9 +218,7 @@ def test_an_npz_that_promises_more_than_it_holds_allocates_nothing(tmp_path):
     header = "{'descr': '<f8', 'fortran_order': False, 'shape': (400000000, 100), }".ljust(117) + "\n"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.encode())
-    with pytest.raises(
-        UserError, match=r"own\.npz is not readable as npz: x\.npy promises \(400000000, 100\)"
-    ):
+    with pytest.raises(UserError, match=r"own\.npz is not readable as npz: x\.npy promises \(400000000, 100\)"):
         load_npz(path)
     np.savez(path, x=np.zeros((3, 0)), y=np.zeros(3))
     with pytest.raises(UserError, match="at least one number per record"):

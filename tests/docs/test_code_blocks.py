@@ -80,9 +80,7 @@ def test_what_is_not_run_says_why() -> None:
 
 def test_every_comment_above_a_block_is_understood() -> None:
     """A comment that is misspelt would let a block run, or not run, unnoticed."""
-    lines = [
-        (page, line) for page in BLOCKS for line in (ROOT / page).read_text(encoding="utf-8").split("\n")
-    ]
+    lines = [(page, line) for page in BLOCKS for line in (ROOT / page).read_text(encoding="utf-8").split("\n")]
     said = re.compile(r" *<!-- *(fast|slow|data|fails|not run|run)\b")
     assert [(page, line) for page, line in lines if said.match(line) and not MARK.match(line)] == []
     stray = re.compile(rf"{MARK.pattern}\n(?! *```)", re.M)

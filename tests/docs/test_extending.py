@@ -74,14 +74,10 @@ def test_the_package_is_found_once_it_is_installed(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "installed"
     source.mkdir()
     (settings,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
-    (source / "pyproject.toml").write_text(
-        settings.replace('dependencies = ["gossamer"]\n', ""), encoding="utf-8"
-    )
+    (source / "pyproject.toml").write_text(settings.replace('dependencies = ["gossamer"]\n', ""), encoding="utf-8")
     (source / "my_parts.py").write_text(EXAMPLES["algorithm"].partition("outcome =")[0], encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet"]
-    installed = subprocess.run(
-        [*pip, "--target", target, source], capture_output=True, text=True, check=False
-    )
+    installed = subprocess.run([*pip, "--target", target, source], capture_output=True, text=True, check=False)
     if installed.returncode and "setuptools" in installed.stderr:
         pytest.skip("setuptools is not installed here, and nothing can be fetched to build the package")
     assert installed.returncode == 0, installed.stderr

@@ -55,8 +55,7 @@ def test_figures_of_the_readme_stand_in_the_pages_that_commands_write() -> None:
     """It has no figure of its own: a table that is written anew shows here."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     tables = {
-        name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-        for name in ("pairwise", "frontier", "papers")
+        name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("pairwise", "frontier", "papers")
     }
     spreads = re.findall(r"\d+\.\d+ ± \d+\.\d+", readme)
     assert len(spreads) == 5
@@ -106,9 +105,7 @@ def test_the_picture_stands_in_the_order_of_the_layers() -> None:
     depth = {folder: k for k, layer in enumerate(reversed(layers())) for folder in layer}
     stations = [name for name in re.findall(r"(\w+)(?:/|\.py)", station_names()) if name != "accounting"]
     assert set(stations) <= set(depth)
-    heights = [
-        depth[name] for name in stations if name != "topology"
-    ]  # drawn beside the runtime, which uses it
+    heights = [depth[name] for name in stations if name != "topology"]  # drawn beside the runtime, which uses it
     assert heights == sorted(heights)
 
 
@@ -165,11 +162,7 @@ def layers() -> list[list[str]]:
 def station_names() -> str:
     """The folders' names in the picture, which are in bold type of one width, from top to bottom."""
     root = ElementTree.parse(PICTURE).getroot()
-    names = [
-        text
-        for text in root.iter("{http://www.w3.org/2000/svg}text")
-        if "mono" in text.get("font-family", "")
-    ]
+    names = [text for text in root.iter("{http://www.w3.org/2000/svg}text") if "mono" in text.get("font-family", "")]
     return " ".join(text.text or "" for text in sorted(names, key=lambda text: float(text.attrib["y"])))
 
 

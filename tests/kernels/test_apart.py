@@ -23,10 +23,7 @@ X, Y = torch.randn(2, FEATURES), torch.zeros(2, dtype=torch.long)
 def with_values(graph: nn.Module, module: nn.Module) -> nn.Module:
     """A graph has no parameters of its own to speak of."""
     graph.load_state_dict(
-        {
-            f"module.{name}".replace("in_proj_", "in_proj."): value
-            for name, value in module.state_dict().items()
-        },
+        {f"module.{name}".replace("in_proj_", "in_proj."): value for name, value in module.state_dict().items()},
         strict=False,
     )
     return graph
@@ -126,9 +123,7 @@ def test_what_is_refused_and_by_which_name(forward: Callable[[Base, Tensor], Ten
         lambda m, x: m.head(x.view(len(x), x.shape[1] // 2, 2).transpose(1, 2).reshape(*x.shape[:-1], -1)),
         lambda m, x: m.head(x[:, :1].expand(len(x), FEATURES) + x.roll(1, 1).flip(1)),
         lambda m, x: m.head(x.masked_fill(x > 1, 0.0).repeat(1, 2)[:, :FEATURES]),
-        lambda m, x: m.head(
-            F.scaled_dot_product_attention(*x.unsqueeze(2).chunk(3, 1)).repeat(1, 3, 1).squeeze(2)
-        ),
+        lambda m, x: m.head(F.scaled_dot_product_attention(*x.unsqueeze(2).chunk(3, 1)).repeat(1, 3, 1).squeeze(2)),
         lambda m, x: m.head(F.rms_norm(x, (FEATURES,)) if x.ndim == 2 and x.is_floating_point() else x),
     ],
 )
@@ -201,9 +196,7 @@ class _Sees(Tensor):
     [
         lambda m, x: m.head(x * (1 + x[:, 5 : x.shape[0]].sum(1, keepdim=True))),
         lambda m, x: m.head(x * F.adaptive_avg_pool1d(x[:, None], x.shape[1::-1][1:]).amax(2)),
-        lambda m, x: m.head(
-            x * F.adaptive_avg_pool2d(x[:, :, None], x[:, :1].shape[1::-1]).amax((1, 2))[:, None]
-        ),
+        lambda m, x: m.head(x * F.adaptive_avg_pool2d(x[:, :, None], x[:, :1].shape[1::-1]).amax((1, 2))[:, None]),
         lambda m, x: m.head(x + m.seen),
     ],
 )

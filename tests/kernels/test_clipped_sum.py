@@ -145,9 +145,7 @@ def test_other_losses() -> None:
     def square(outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs - targets).square().sum(-1)
 
-    results = [
-        ClippedSum(module, square, method=m)(points, x, y, mask, WEIGHS["constant"]) for m in ("auto", "vmap")
-    ]
+    results = [ClippedSum(module, square, method=m)(points, x, y, mask, WEIGHS["constant"]) for m in ("auto", "vmap")]
     assert torch.allclose(results[0][0], results[1][0], rtol=1e-5, atol=1e-6)
 
 
@@ -195,9 +193,7 @@ def test_numbers_may_be_places_and_those_in_no_table_move_nothing(method: str) -
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x.long())
 
-    kernel = ClippedSum(
-        OfNumbers(twice=False), lambda out, y: F.cross_entropy(out, y, reduction="none"), method=method
-    )
+    kernel = ClippedSum(OfNumbers(twice=False), lambda out, y: F.cross_entropy(out, y, reduction="none"), method=method)
     x, y = torch.randint(0, 10, (2, 3, 5)).float(), torch.randint(0, 3, (2, 3))
     x[0, 1, 0], x[1, 2, 3] = 12.0, torch.nan
     points = torch.randn(2, ParameterStack(OfNumbers(twice=False)).dim)

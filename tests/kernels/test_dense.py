@@ -36,9 +36,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
-def given(
-    make: Callable[[], nn.Module], lot: int = 5, nodes: int = 3
-) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+def given(make: Callable[[], nn.Module], lot: int = 5, nodes: int = 3) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
     torch.manual_seed(lot)
     module = make()
     points = ParameterStack(module).flatten(module) + 0.3 * torch.randn(nodes, ParameterStack(module).dim)

@@ -122,9 +122,7 @@ class Twice(nn.Module):
 
 def pooled(kind: type[nn.Module], **options: object) -> nn.Module:
     """Ends in one number for each of four channels, whatever the pool."""
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3), kind(2, **options), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
-    )
+    return nn.Sequential(nn.Conv2d(1, 4, 3), kind(2, **options), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,7 @@ def test_a_record_without_a_finite_norm_is_left_out(method: str, size: float, hi
     """One record of 1e20 must not make the sum NaN: no noise would hide that."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)) if hidden else nn.Linear(5, 3)
-    kernel = ClippedSum(
-        net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"), method=method
-    )
+    kernel = ClippedSum(net, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"), method=method)
     points = torch.cat([p.detach().flatten() for p in net.parameters()]).repeat(2, 1)
     x, y = torch.randn(2, 4, 5), torch.zeros(2, 4, dtype=torch.long)
     mask = torch.ones(2, 4, dtype=torch.bool)
@@ -164,9 +162,7 @@ def negated(x: Tensor) -> Tensor:
     ("prepare", "value", "left_out"),
     [(sampled, torch.nan, True), (eigenvalues, torch.nan, True), (negated, -(2.0**63), False)],
 )
-def test_no_record_ends_the_process(
-    prepare: Callable[[Tensor], Tensor], value: float, left_out: bool
-) -> None:
+def test_no_record_ends_the_process(prepare: Callable[[Tensor], Tensor], value: float, left_out: bool) -> None:
     """Of these operations torch's own loops end in a signal of the processor, which nothing can catch."""
     torch.manual_seed(0)
     x, y = torch.randn(2, 5, 4), torch.zeros(2, 5, dtype=torch.int64)
@@ -202,9 +198,7 @@ def test_a_record_that_fails_with_another_nodes_model_stands_in_with_its_own() -
     points = 0.1 * torch.randn(2, 16)
     points[0, 0], points[1, 0] = 50.0, 1.0
     mask = torch.ones(2, 3, dtype=torch.bool)
-    total, norms = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))(
-        points, x, y, mask, torch.ones_like
-    )
+    total, norms = ClippedSum(module, nn.CrossEntropyLoss(reduction="none"))(points, x, y, mask, torch.ones_like)
     assert bool((total[0] == 0).all())
     assert norms[0].tolist() == [0, 0, 0]
     assert bool((norms[1] > 0).all())

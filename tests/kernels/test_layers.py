@@ -10,9 +10,7 @@ from gossamer.kernels.clipped_sum import ClippedSum
 
 
 # Those with layers that have a choice.
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.startswith(("conv", "linear on", "residual", "group norm"))]
-)
+@pytest.mark.parametrize("case", [c for c in CASES if c.startswith(("conv", "linear on", "residual", "group norm"))])
 @pytest.mark.parametrize(
     ("small_windows", "passes", "direct_weights"),
     [(0, 20, 0), (0, 0, 0), (1 << 30, 0, 0), (1 << 30, 1 << 30, 0), (0, 0, 1 << 30)],
@@ -28,9 +26,7 @@ def test_every_branch_of_the_cost_model(
     monkeypatch.setattr(layers, "CACHE_BYTES", 1000)
     module, points, x, y = problem(case, 3, 4, 1)
     mask = torch.ones(3, 4, dtype=torch.bool)
-    total, norms = ClippedSum(module, cross_entropy, method="book-keeping")(
-        points, x, y, mask, WEIGHS["constant"]
-    )
+    total, norms = ClippedSum(module, cross_entropy, method="book-keeping")(points, x, y, mask, WEIGHS["constant"])
     assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
 
 

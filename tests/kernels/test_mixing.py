@@ -23,9 +23,7 @@ def column_stochastic(nodes: int, density: float, seed: int) -> np.ndarray:
     seed=st.integers(0, 5),
     double=st.booleans(),
 )
-def test_against_a_dense_product_in_double(
-    nodes: int, width: int, density: float, seed: int, double: bool
-) -> None:
+def test_against_a_dense_product_in_double(nodes: int, width: int, density: float, seed: int, double: bool) -> None:
     P = column_stochastic(nodes, density, seed)
     dtype = torch.float64 if double else torch.float32
     A = torch.randn(nodes, width, generator=torch.Generator().manual_seed(seed), dtype=dtype)

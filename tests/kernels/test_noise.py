@@ -158,9 +158,7 @@ def test_the_integers_have_the_law_of_the_rounded_gaussian() -> None:
     row = np.full((1, count), centre)
     STREAM.whole_rows(3, [4], 5, row, 1.0, ratio, count=True)
     values = np.arange(-30, 31)
-    seen = np.array(
-        [np.sum(row <= values[0]), *(np.sum(row == v) for v in values[1:-1]), np.sum(row >= values[-1])]
-    )
+    seen = np.array([np.sum(row <= values[0]), *(np.sum(row == v) for v in values[1:-1]), np.sum(row >= values[-1])])
 
     def p(scale: float) -> float:
         cdf = stats.norm(centre, ratio * scale).cdf(values[:-1] + 0.5)
@@ -287,9 +285,7 @@ def test_a_system_stream_does_not_survive_a_fork(monkeypatch: pytest.MonkeyPatch
         stream.uniform_bits(0, 0, 0, 1)
 
 
-@pytest.mark.parametrize(
-    "where", [(256, 0, 0), (-1, 0, 0), (0, 1 << 24, 0), (0, -1, 0), (0, 0, 1 << 32), (0, 0, -1)]
-)
+@pytest.mark.parametrize("where", [(256, 0, 0), (-1, 0, 0), (0, 1 << 24, 0), (0, -1, 0), (0, 0, 1 << 32), (0, 0, -1)])
 def test_addresses_out_of_range_are_refused(where: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be in 0"):
         normal(STREAM, *where, np.empty(4, np.float32), 1.0)

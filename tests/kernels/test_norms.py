@@ -16,9 +16,7 @@ def exact(row: torch.Tensor) -> Fraction:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    rows=st.lists(
-        st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=3, max_size=3), min_size=1, max_size=4
-    )
+    rows=st.lists(st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=3, max_size=3), min_size=1, max_size=4)
 )
 def test_never_below_the_exact_square(rows: list[list[float]]) -> None:
     values = torch.tensor(rows, dtype=torch.float32)

@@ -88,9 +88,7 @@ def test_the_refusal_names_the_layer() -> None:
         Vmap(net, cross_entropy, x, y)
 
 
-@pytest.mark.parametrize(
-    "make", [mixing.CentredInTraining, mixing.Mixup, mixing.SlightlyCentred, mixing.TakesTurns]
-)
+@pytest.mark.parametrize("make", [mixing.CentredInTraining, mixing.Mixup, mixing.SlightlyCentred, mixing.TakesTurns])
 def test_what_mixes_a_lot_is_computed_as_a_lot_of_one(make: type[nn.Module]) -> None:
     torch.manual_seed(0)
     module = make()
@@ -173,16 +171,12 @@ def test_memory_to_which_nothing_was_written_is_not_read(empty: Callable[[Tensor
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x + empty(x))
 
-    graph = oracle.one_record(
-        Reads(6, 3), cross_entropy, torch.Size([6]), torch.float32, torch.Size([]), torch.int64
-    )
+    graph = oracle.one_record(Reads(6, 3), cross_entropy, torch.Size([6]), torch.float32, torch.Size([]), torch.int64)
     record, target = torch.randn(6), torch.tensor(1)
     parameters = {"weight": torch.randn(3, 6), "bias": torch.zeros(3)}
     for _ in range(3):
         _ = torch.full((6,), 1e9)  # what is freed here lies ready for whoever asks for six numbers
-        torch.testing.assert_close(
-            graph(parameters, record, target), _plain_gradient(parameters, record, target)
-        )
+        torch.testing.assert_close(graph(parameters, record, target), _plain_gradient(parameters, record, target))
 
 
 def _plain_gradient(parameters: dict[str, Tensor], record: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -197,9 +191,7 @@ def test_index_fill_is_refused_for_it_reaches_into_the_next_record() -> None:
             return super().forward(x.index_fill(1, x[0, :1].long(), 2.0))
 
     with pytest.raises(UserError, match="index_fill"):
-        oracle.one_record(
-            Fills(6, 3), cross_entropy, torch.Size([6]), torch.float32, torch.Size([]), torch.int64
-        )
+        oracle.one_record(Fills(6, 3), cross_entropy, torch.Size([6]), torch.float32, torch.Size([]), torch.int64)
 
 
 def test_outputs_of_one_record_are_those_of_a_network_that_predicts() -> None:

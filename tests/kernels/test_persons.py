@@ -93,9 +93,7 @@ def by_hand(
     stack, counts = ParameterStack(model), persons.counts
     sums, norms = torch.zeros_like(points), torch.zeros(counts.shape)
     for i in range(len(points)):
-        own = {
-            name: view[0].clone().requires_grad_() for name, view in stack.views(points[i : i + 1]).items()
-        }
+        own = {name: view[0].clone().requires_grad_() for name, view in stack.views(points[i : i + 1]).items()}
         for p in range(counts.shape[1]):
             chosen = mask[i] & (persons.of[i] == p)
             if not bool(chosen.any()):
@@ -108,18 +106,14 @@ def by_hand(
     return sums, norms
 
 
-@pytest.mark.parametrize(
-    ("method", "mean"), [("book-keeping", False), ("book-keeping", True), ("vmap", True)]
-)
+@pytest.mark.parametrize(("method", "mean"), [("book-keeping", False), ("book-keeping", True), ("vmap", True)])
 @pytest.mark.parametrize("name", MODULES)
 def test_persons_are_clipped_as_one(name: str, method: str, mean: bool) -> None:
     torch.manual_seed(0)
     make, records = MODULES[name]
     model, (of, mask) = make(), laid_out(COUNTS)
     x, y = records(*mask.shape), torch.randint(0, 3, mask.shape)
-    points = ParameterStack(model).flatten(model).repeat(2, 1) + 0.1 * torch.randn(
-        2, ParameterStack(model).dim
-    )
+    points = ParameterStack(model).flatten(model).repeat(2, 1) + 0.1 * torch.randn(2, ParameterStack(model).dim)
     persons = Persons(of, COUNTS, mean)
     sums, norms = ClippedSum(model, LOSS, method=method)(points, x, y, mask, clip, persons=persons)
     expected, lengths = by_hand(model, points, x, y, persons, mask)

@@ -58,9 +58,7 @@ DRAWS: dict[str, nn.Module] = {
     "randint": Net(lambda h: h * torch.randint(1, 4, (8,))),
     "randperm": Net(lambda h: h[:, torch.randperm(8)]),
     "bernoulli": Net(lambda h: h * torch.bernoulli(torch.full_like(h, 0.5))),
-    "in place": Net(
-        lambda h: h + torch.empty_like(h).normal_(0.0, 2.0) + torch.empty_like(h).uniform_(-1, 1)
-    ),
+    "in place": Net(lambda h: h + torch.empty_like(h).normal_(0.0, 2.0) + torch.empty_like(h).uniform_(-1, 1)),
     "normal": Net(lambda h: torch.normal(h, 1.0) + torch.normal(0.0, 1.0, (8,))),
     "gumbel": Net(F.gumbel_softmax),
     "rrelu": Net(nn.RReLU()),

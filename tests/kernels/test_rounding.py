@@ -42,9 +42,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "tanh": (lambda: nn.Sequential(nn.Linear(33, 17), nn.Tanh(), nn.Linear(17, 4)), (33,), 0),
     "dropout": (lambda: nn.Sequential(nn.Linear(33, 17), nn.Dropout(0.3), nn.Linear(17, 4)), (33,), 0),
     "convolution": (
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(150, 4)
-        ),
+        lambda: nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(150, 4)),
         (1, 12, 12),
         0,
     ),
@@ -85,9 +83,7 @@ def records(network: str, number: int, seed: int = 0) -> tuple[ClippedSum, Tenso
     )
 
 
-def norms_of_lot(
-    kernel: ClippedSum, point: Tensor, x: Tensor, y: Tensor, rows: list[int], nodes: int
-) -> Tensor:
+def norms_of_lot(kernel: ClippedSum, point: Tensor, x: Tensor, y: Tensor, rows: list[int], nodes: int) -> Tensor:
     given = x[rows].expand(nodes, -1, *x.shape[1:]), y[rows].expand(nodes, -1)
     everyone = torch.ones(nodes, len(rows), dtype=torch.bool)
     return kernel(point.expand(nodes, -1).contiguous(), *given, everyone, torch.ones_like)[1]
@@ -108,9 +104,7 @@ def test_what_a_person_adds_does_not_depend_on_the_lot(network: str, mean: bool)
         given = x[rows].expand(nodes, -1, *x.shape[1:]), y[rows].expand(nodes, -1)
         everyone = torch.ones(nodes, len(rows), dtype=torch.bool)
         persons = Persons(of, counts, mean)
-        return kernel(
-            point.expand(nodes, -1).contiguous(), *given, everyone, torch.ones_like, persons=persons
-        )[1]
+        return kernel(point.expand(nodes, -1).contiguous(), *given, everyone, torch.ones_like, persons=persons)[1]
 
     one, five = [0], [1, 2, 3, 4, 5]
     alone, single = norms_of(five)[0, 0], norms_of(one)[0, 0]
@@ -230,9 +224,7 @@ def test_weighted_sums_are_as_near_as_is_said(terms: int) -> None:
     assert torch.equal(out[0], exact.float())
 
 
-def wide_convolution(
-    count: int, seed: int
-) -> tuple[layers.ConvolutionRule, layers.Parameters, Tensor, Tensor]:
+def wide_convolution(count: int, seed: int) -> tuple[layers.ConvolutionRule, layers.Parameters, Tensor, Tensor]:
     """A layer whose norms come from Gram matrices; inputs and output gradients that add up in one direction."""
     generator = torch.Generator().manual_seed(seed)
     layer = nn.Conv2d(64, 64, 3, padding=1, bias=False)

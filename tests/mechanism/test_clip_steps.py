@@ -75,9 +75,7 @@ def test_what_is_released_is_the_clipped_mean_and_the_noise_is_on_the_mean() -> 
     release = book.events[0][1].release
     assert (release.sensitivity, release.noise_multiplier) == pytest.approx((5 * C * (1 + EXCESS), 0.7))
     assert release.clipped == CLIPPED_LOT
-    assert (
-        release.shift("add-remove") == release.shift("replace-one") == pytest.approx(2 * 5 * C * (1 + EXCESS))
-    )
+    assert release.shift("add-remove") == release.shift("replace-one") == pytest.approx(2 * 5 * C * (1 + EXCESS))
 
 
 def test_mean_and_bound_are_a_records_where_the_lot_is_one_record() -> None:

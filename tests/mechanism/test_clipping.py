@@ -45,15 +45,10 @@ def test_each_node_clips_at_its_own_quantile_on_the_real_kernel() -> None:
     x = torch.randn(3, 4, D, generator=torch.Generator().manual_seed(1)) * 3
     bounds = torch.tensor([0.5, 2.0, 100.0], dtype=torch.float64)
     clip = FollowedQuantile(bounds.clone(), 0.5, 0.1, torch.ones(3, dtype=torch.float64))
-    kernel = ClippedSum(
-        nn.Linear(D, 1, bias=False), lambda out, y: out.flatten(), max_bytes=1
-    )  # one record a slice
+    kernel = ClippedSum(nn.Linear(D, 1, bias=False), lambda out, y: out.flatten(), max_bytes=1)  # one record a slice
     grad, _ = private_mean(x, clip=clip, vector=kernel, lots=[1.0, 1.0, 1.0])
     expected = torch.stack(
-        [
-            (r * (b / r.norm(dim=1)).clamp_max(1)[:, None]).sum(0)
-            for r, b in zip(x, bounds.float(), strict=True)
-        ]
+        [(r * (b / r.norm(dim=1)).clamp_max(1)[:, None]).sum(0) for r, b in zip(x, bounds.float(), strict=True)]
     )
     np.testing.assert_allclose(grad(torch.zeros(3, D)).numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
 

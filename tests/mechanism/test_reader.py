@@ -57,9 +57,7 @@ def test_weighted_divisors_scale_the_mean_and_leave_the_quantile_alone() -> None
 @given(
     rows=st.integers(1, 6),
     scale=st.sampled_from([1e-8, 1e-2, 1.0, 1e4]),
-    clip=st.sampled_from(
-        [ClipTo(Constant(0.5)), ClipTo(Geometric(2.0, 0.25, 10)), NormalisedClip(gamma=0.01)]
-    ),
+    clip=st.sampled_from([ClipTo(Constant(0.5)), ClipTo(Geometric(2.0, 0.25, 10)), NormalisedClip(gamma=0.01)]),
     seed=st.integers(0, 10**6),
 )
 def test_one_record_moves_the_sum_by_at_most_the_sensitivity(rows, scale, clip, seed) -> None:  # type: ignore[no-untyped-def]
@@ -111,9 +109,7 @@ def test_a_node_at_its_budget_draws_no_more() -> None:
 
 
 def test_an_empty_lot_is_noise_alone_and_still_counts() -> None:
-    grad, book = private_mean(
-        torch.full((1, 1, 300), 100.0), z=1.0, sampler=PoissonSampler([1e-18]), lots=[1.0]
-    )
+    grad, book = private_mean(torch.full((1, 1, 300), 100.0), z=1.0, sampler=PoissonSampler([1e-18]), lots=[1.0])
     value = grad(torch.zeros(1, 300))
     assert float(value.std()) == pytest.approx(1.0, rel=0.2)
     assert len(book.events) == 1
@@ -154,9 +150,7 @@ def test_one_extreme_record_moves_the_real_sum_by_at_most_the_clip(size: float) 
 
 
 def test_lots_of_persons_bring_all_of_their_records() -> None:
-    records = Records(
-        torch.arange(7.0)[:, None], torch.arange(7), [5, 2], persons=[np.array([1, 3, 1]), np.array([2])]
-    )
+    records = Records(torch.arange(7.0)[:, None], torch.arange(7), [5, 2], persons=[np.array([1, 3, 1]), np.array([2])])
     assert records.units == [3, 1]
     lot = Lot(torch.tensor([[1, 2], [0, 0]]), torch.tensor([[True, True], [True, False]]))
     _, y, mask, persons = records.take(lot)

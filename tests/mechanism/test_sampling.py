@@ -61,9 +61,7 @@ def test_a_pass_has_as_many_lots_as_it_takes(records: int, data: Any) -> None:
 
 
 @given(multipliers=st.lists(st.floats(0.1, 10), min_size=1, max_size=30), lots=st.integers(1, 7))
-def test_a_pass_of_disjoint_lots_costs_its_worst_lot_as_a_full_batch(
-    multipliers: list[float], lots: int
-) -> None:
+def test_a_pass_of_disjoint_lots_costs_its_worst_lot_as_a_full_batch(multipliers: list[float], lots: int) -> None:
     kind = samplings.parse({"kind": "one-pass", "lot": 3})
     sampling, priced, stands_for = kind.priced(multipliers, 1 / lots)
     passes: dict[int | None, list[float]] = {}

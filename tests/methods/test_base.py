@@ -52,9 +52,7 @@ def test_pieces_go_around_the_rule_in_one_order_and_only_if_asked_for() -> None:
     plain = method_of(configured()).algorithm()
     assert bare(plain) is plain
     pieces = {"momentum": 0.5, "mixes": 2, "tail_average": 0.25, "final_gossip": 3}
-    made: Any = method_of(
-        configured(**{f"algorithm__{key}": value for key, value in pieces.items()})
-    ).algorithm()
+    made: Any = method_of(configured(**{f"algorithm__{key}": value for key, value in pieces.items()})).algorithm()
     order = []
     while hasattr(made, "inner"):
         order.append(type(made))

@@ -61,9 +61,7 @@ def test_numbers_are_half_squares_and_a_named_loss_is_itself() -> None:
     ],
 )
 @pytest.mark.parametrize("model", ["mlp", "linear"])
-def test_numbers_have_their_losses_on_any_network(
-    loss: dict[str, Any], expected: list[float], model: str
-) -> None:
+def test_numbers_have_their_losses_on_any_network(loss: dict[str, Any], expected: list[float], model: str) -> None:
     outputs, y = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
     config = configured(loss=loss, model={"kind": model})
     assert per_sample_loss(None, config)(outputs, y).tolist() == pytest.approx(expected)
@@ -95,9 +93,7 @@ def test_the_task_follows_from_labels_and_loss() -> None:
         ("quickstart", {"loss": {"kind": "logistic"}}, None, "needs labels of two classes, and these data have numbers"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(
-    recipe: str, changes: dict[str, Any], classes: int | None, says: str
-) -> None:
+def test_what_does_not_fit_is_refused(recipe: str, changes: dict[str, Any], classes: int | None, says: str) -> None:
     config = configured(recipe, **changes)
     with pytest.raises(UserError) as caught:
         per_sample_loss(classes, config)
@@ -118,8 +114,7 @@ def test_the_vector_is_the_sum_of_autograds_gradients() -> None:
     sums, norms = gradient_vector(configured(), net, 3)(point, x, y, mask, torch.ones_like)
     loss = nn.functional.cross_entropy(net(x[0]), y[0], reduction="none")
     each = [
-        torch.cat([g.flatten() for g in torch.autograd.grad(one, net.parameters(), retain_graph=True)])
-        for one in loss
+        torch.cat([g.flatten() for g in torch.autograd.grad(one, net.parameters(), retain_graph=True)]) for one in loss
     ]
     torch.testing.assert_close(sums[0], torch.stack(each).sum(0), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(norms[0], torch.stack(each).norm(dim=1), rtol=1e-4, atol=1e-6)

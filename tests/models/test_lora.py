@@ -253,6 +253,4 @@ def test_frozen_layers_in_bfloat16_and_all_that_is_summed_in_float32() -> None:
 
 
 def test_adapters_on_bfloat16_layers_are_book_kept() -> None:
-    check_sums(
-        moved(gossamer.lora(seeded(Block), targets=["q", "v"], storage="bfloat16")), TOKENS.view(2, 2, 5)
-    )
+    check_sums(moved(gossamer.lora(seeded(Block), targets=["q", "v"], storage="bfloat16")), TOKENS.view(2, 2, 5))

@@ -117,9 +117,7 @@ def test_what_is_not_there_has_no_figure() -> None:
     assert measured("auc", Classification(3), outputs, y) == pytest.approx(expected)
     assert np.isnan(measured("auc", Classification(3), outputs, np.zeros(50, np.int64)))
     said = outputs.argmax(1)
-    assert measured("f1", Classification(3), outputs, y) == pytest.approx(
-        metrics.f1_score(y, said, average="macro")
-    )
+    assert measured("f1", Classification(3), outputs, y) == pytest.approx(metrics.f1_score(y, said, average="macro"))
 
 
 @pytest.mark.parametrize(
@@ -191,9 +189,7 @@ def test_the_figure_of_exact_totals_is_the_measures_own(task: Task, name: str) -
 def test_every_row_is_in_the_ball_whatever_the_network_gives(data: Any) -> None:
     task, name = data.draw(st.sampled_from(EACH))
     odd = st.floats(width=32) | st.sampled_from([float("nan"), float("inf"), float("-inf"), 0.0, 3e38])
-    outputs = data.draw(
-        st.lists(st.lists(odd, min_size=task.outputs, max_size=task.outputs), min_size=1, max_size=4)
-    )
+    outputs = data.draw(st.lists(st.lists(odd, min_size=task.outputs, max_size=task.outputs), min_size=1, max_size=4))
     cells = cells_of(measures.parse({"kind": name}), task, data.draw(st.sampled_from([1e-6, 1.0, 1e6])))
     with np.errstate(all="ignore"):
         rows = cells.rows(predictions(task, np.array(outputs), seed=data.draw(st.integers(0, 9))))

@@ -144,9 +144,7 @@ def test_a_pixel_reaches_only_the_windows_around_it() -> None:
     dark, lit = torch.zeros(1, 1, 8, 8), torch.zeros(1, 1, 8, 8)
     lit[0, 0, 5, 2] = 1.0
     moved = (network[0](lit) - network[0](dark)).abs().sum((0, 1)) > 0
-    assert {tuple(place) for place in moved.nonzero().tolist()} <= {
-        (r, c) for r in (4, 5, 6) for c in (1, 2, 3)
-    }
+    assert {tuple(place) for place in moved.nonzero().tolist()} <= {(r, c) for r in (4, 5, 6) for c in (1, 2, 3)}
     assert bool(moved[5, 2])
 
 
@@ -159,9 +157,7 @@ def test_anything_else_is_refused_with_what_it_is_and_what_would_do(shape: tuple
     with pytest.raises(UserError) as caught:
         image_shape("shallow-cnn", shape, smallest=8)
     message = str(caught.value)
-    assert message.startswith(
-        "model.kind = 'shallow-cnn' needs images (channels, height, width) of at least 8 × 8"
-    )
+    assert message.startswith("model.kind = 'shallow-cnn' needs images (channels, height, width) of at least 8 × 8")
     assert message.endswith(f"have shape {shape}; use 'softmax' or 'mlp'")
 
 

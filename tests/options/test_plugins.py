@@ -73,9 +73,7 @@ def test_a_broken_package_is_named_where_something_is_missing_and_stops_nobody(o
     with pytest.raises(UserError) as refused:
         shades.parse({"kind": "other"})
     said = str(refused.value)
-    assert said.startswith(
-        "test.shade.kind = 'other' is not known; it can be plain, deep. The plug-in 'bad' of"
-    )
+    assert said.startswith("test.shade.kind = 'other' is not known; it can be plain, deep. The plug-in 'bad' of")
     assert "the package bad-package 1.2 could not be loaded (ModuleNotFoundError: No module named" in said
     assert "'quitting'" in said
     assert "SystemExit" in said
@@ -113,9 +111,7 @@ def test_a_file_that_is_none_or_stops_is_one_sentence(outside: Path, monkeypatch
     with pytest.raises(UserError, match=r"the plug-in nothing\.py is no file"):
         plugins.plugin("nothing.py")
     (outside / "stops.py").write_text("1 / 0")
-    with pytest.raises(
-        UserError, match=r"stops\.py could not be loaded: ZeroDivisionError: division by zero"
-    ):
+    with pytest.raises(UserError, match=r"stops\.py could not be loaded: ZeroDivisionError: division by zero"):
         plugins.plugin(outside / "stops.py")
     assert os.environ[plugins.FILES] == ""
     monkeypatch.setenv(plugins.FILES, str(outside / "stops.py"))

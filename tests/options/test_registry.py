@@ -118,6 +118,4 @@ def test_none_is_left_out_where_that_is_asked_for() -> None:
         bound: float | None = None
 
     assert Privacy(clip=Perhaps()).model_dump(exclude_none=True) == {"clip": {"kind": "perhaps"}}
-    assert json.loads(Privacy(clip=Perhaps()).model_dump_json()) == {
-        "clip": {"kind": "perhaps", "bound": None}
-    }
+    assert json.loads(Privacy(clip=Perhaps()).model_dump_json()) == {"clip": {"kind": "perhaps", "bound": None}}

@@ -39,9 +39,7 @@ def test_a_result_file_is_continued_and_held_against(command: Any) -> None:
     assert (first["seeds"], len(first["values"]), first["metric"]) == ([0, 1], 2, "accuracy")
     mean = 100 * found["rows"][0]["paper_mode"]["accuracy_mean"]
     assert sum(first["values"]) / 2 == pytest.approx(mean, rel=1e-5)
-    assert first["epsilon_claimed"] == pytest.approx(
-        found["rows"][0]["paper_mode"]["epsilon_claimed"], rel=1e-5
-    )
+    assert first["epsilon_claimed"] == pytest.approx(found["rows"][0]["paper_mode"]["epsilon_claimed"], rel=1e-5)
     assert first["settings"]["privacy.noise.multiplier"] == 2.0
     assert recorded["settings"]["nodes"] == 4
     # What stands in the file is not run again, even where its runs are gone; what is asked for anew is.
@@ -69,9 +67,7 @@ def test_a_result_file_that_would_lose_cells_is_refused_before_anything_runs(com
     Path("tiny.toml").write_text(TINY)
     definition = read("tiny.toml")
     cells = paper_cells(definition, "book")
-    made = record(
-        "tiny.toml", definition, cells, {("SGP, no noise", "paper"): [{"accuracy_mean": 0.5}] * 2}, []
-    )
+    made = record("tiny.toml", definition, cells, {("SGP, no noise", "paper"): [{"accuracy_mean": 0.5}] * 2}, [])
     file = write_record(Path("results"), "tiny.toml", made)
     words = ["run", "tiny.toml", "--results", "results", "--out", "t"]
     for key, value, more, said in (

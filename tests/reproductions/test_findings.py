@@ -45,8 +45,7 @@ def test_an_order_is_checked_pair_by_pair_and_beyond_the_spread() -> None:
 
 def test_of_errors_the_smaller_is_first() -> None:
     cells = [
-        cell({"method": name}, [value], metric="truth_rmse")
-        for name, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))
+        cell({"method": name}, [value], metric="truth_rmse") for name, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))
     ]
     assert judge([ORDER], cells)[0].word == "holds"
     assert judge([ORDER.model_copy(update={"order": ["c", "b", "a"]})], cells)[0].word == "does not hold"
@@ -205,7 +204,5 @@ def test_a_cell_of_the_other_mode_stands_in_only_where_it_has_no_epsilon() -> No
         cells[1]["modes"] = {"sound": {**found, **epsilon}}
         return cells
 
-    assert [c.about for c in judge([ORDER], three(epsilon_proven=1.0))[0].checks] == [
-        "a before c, ε = 1: +20"
-    ]
+    assert [c.about for c in judge([ORDER], three(epsilon_proven=1.0))[0].checks] == ["a before c, ε = 1: +20"]
     assert len(judge([ORDER], three())[0].checks) == 2

@@ -55,9 +55,7 @@ def test_a_cell_that_cannot_be_read_here_is_refused(tmp_path: Path) -> None:
     found = json.loads(file.read_text())
     found["cells"][0]["settings"]["a_key_of_tomorrow"] = 1
     file.write_text(json.dumps(found))
-    with pytest.raises(
-        UserError, match=r"some\.json has 1 cell whose .*first 'digits, pixels, ε = 1' \(a_key_of"
-    ):
+    with pytest.raises(UserError, match=r"some\.json has 1 cell whose .*first 'digits, pixels, ε = 1' \(a_key_of"):
         known_shown(tmp_path, name, runs())
     del found["cells"][0]["seeds"]
     file.write_text(json.dumps(found))

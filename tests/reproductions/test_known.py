@@ -56,9 +56,7 @@ def test_settings_that_are_no_configuration_here_are_refused(
     assert said.startswith(f"{tmp_path / 'item.json'} has 2 cells whose settings are no configuration here, ")
     assert "first 'B' (" in said
     assert because in said
-    assert said.endswith(
-        "; record with the version that made them, or take them out of the file to run them anew."
-    )
+    assert said.endswith("; record with the version that made them, or take them out of the file to run them anew.")
 
 
 def test_what_is_run_anew_and_what_goes_is_said(tmp_path: Path, capsys: Any) -> None:
@@ -69,10 +67,7 @@ def test_what_is_run_anew_and_what_goes_is_said(tmp_path: Path, capsys: Any) -> 
     found.announce(as_is=False, quiet=False)
     said = capsys.readouterr().out
     assert f"0 cells are in {tmp_path / 'item.json'} already" in said
-    assert (
-        "1 cell of that file has other settings or seeds in the definition now and is run anew, first 'A'"
-        in said
-    )
+    assert "1 cell of that file has other settings or seeds in the definition now and is run anew, first 'A'" in said
     assert "1 cell of that file is not in the definition any more and goes, first 'C'" in said
 
 

@@ -61,9 +61,7 @@ def test_a_density_has_the_bound_of_its_kind(kind: str, bound: float) -> None:
     ("epsilon", "delta", "share"),
     [(0.1, 1e-3, 0.88), (0.5, 1e-3, 0.96), (1.0, 1e-3, 0.98), (0.5, 1e-5, 1.0), (0.5, 1e-2, 0.84)],
 )
-def test_a_truncated_laplace_has_hardly_less_noise_than_the_laplace(
-    epsilon: float, delta: float, share: float
-) -> None:
+def test_a_truncated_laplace_has_hardly_less_noise_than_the_laplace(epsilon: float, delta: float, share: float) -> None:
     """Of the pairs of DP-dKM's Figure 1, as the book's notes have them: what Definition 6 cuts off is little."""
     whole, cut = (
         variance(density(kind, 1.0, *claimed.km_noise(kind, epsilon, delta, 1.0, 1.0)))

@@ -96,9 +96,7 @@ def test_other_settings_or_seeds_are_another_experiment(tiny: Any, tmp_path: Pat
     assert known(changed).same == {}
     assert len(known(changed).anew) == 3
     changed["settings"]["nodes"] = -5
-    with pytest.raises(
-        UserError, match=r"tiny\.json has 3 cells .*first 'Dyn-D²P, σ = 1, paper mode' \(nodes = -5 "
-    ):
+    with pytest.raises(UserError, match=r"tiny\.json has 3 cells .*first 'Dyn-D²P, σ = 1, paper mode' \(nodes = -5 "):
         known(changed)
     changed = json.loads(json.dumps(made))
     changed["cells"][0]["labels"]["method"] = "Dyn"

@@ -18,9 +18,7 @@ SMALL = [
     ("dp-dkm/figure2", "ℓ1 least squares, ADMM, truncated Laplace, complete", "paper"),
     ("dp-dkm/figure3", "truncated Laplace, M = 10", "sound"),
 ]
-ITEMS = sorted(
-    file.relative_to(book.RESULTS).with_suffix("").as_posix() for file in book.RESULTS.rglob("*.json")
-)
+ITEMS = sorted(file.relative_to(book.RESULTS).with_suffix("").as_posix() for file in book.RESULTS.rglob("*.json"))
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,13 @@ def test_a_verdict_names_what_is_broken_and_only_that() -> None:
     quiet = certificate(epsilon_audited=0.7, audit=audit(), violation=False)
     assert verdict(quiet) == "No violation found: the attack shows ε ≥ 0.7 at 0.95 confidence."
     loud = certificate(epsilon_audited=2.0, audit=audit(), violation=True, violated=["claimed"])
-    assert verdict(loud) == (
-        "Violation: the attack shows ε ≥ 2 at 0.95 confidence, above the claimed ε = 1.25."
-    )
+    assert verdict(loud) == ("Violation: the attack shows ε ≥ 2 at 0.95 confidence, above the claimed ε = 1.25.")
 
 
 def test_a_verdict_says_what_was_attacked_and_that_nothing_was_trained() -> None:
     drawn = audit(attacked="the mechanism alone (no model was trained)", trained=False)
     quiet = certificate(epsilon_audited=0.7, audit=drawn, violation=False)
-    assert verdict(quiet).startswith(
-        "No violation found: the attack on the mechanism alone (no model was trained)"
-    )
+    assert verdict(quiet).startswith("No violation found: the attack on the mechanism alone (no model was trained)")
     assert trials(drawn) == "4,000 draws of the mechanism, in one dimension, in 1.5 s; no model was trained"
     assert trials(audit(trained=True)).startswith("4,000 trainings in 1.5 s")
 
@@ -61,12 +57,8 @@ def test_an_observer_who_holds_more_than_was_planned_for_is_told_both_figures() 
     said = verdict(certificate(epsilon_audited=0.5, audit=audit(held_against=fewer), violation=False))
     assert "has the secrets of 0 nodes. Proven is ε = 1 against it" in said
     assert "more than" not in said
-    broken = certificate(
-        epsilon_audited=2.5, audit=audit(held_against=held), violation=True, violated=["proven"]
-    )
-    assert verdict(broken).startswith(
-        "Violation: the attack shows ε ≥ 2.5 at 0.95 confidence, above the proven ε = 2."
-    )
+    broken = certificate(epsilon_audited=2.5, audit=audit(held_against=held), violation=True, violated=["proven"])
+    assert verdict(broken).startswith("Violation: the attack shows ε ≥ 2.5 at 0.95 confidence, above the proven ε = 2.")
 
 
 def test_a_search_has_a_verdict_of_its_own_and_comes_first_where_it_is_broken() -> None:
@@ -82,6 +74,4 @@ def test_a_search_has_a_verdict_of_its_own_and_comes_first_where_it_is_broken() 
         "No record of 1,234 tried moves more than its bound."
     )
     alone = certificate(audit=audit(bounds=[], sensitivity=search()), violated=["sensitivity"])
-    assert verdict(alone).startswith(
-        "Violation: one record moves a later sum to a value that is not finite, where 0"
-    )
+    assert verdict(alone).startswith("Violation: one record moves a later sum to a value that is not finite, where 0")

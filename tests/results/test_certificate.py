@@ -58,9 +58,7 @@ def test_an_account_says_what_its_figure_is_of() -> None:
         "unit": "a record", "observer": "everyone", "cap": 3.0, "unprotected": 0,
     }  # fmt: skip
     (line,) = account(spent)
-    assert line.startswith(
-        "on these records: all 2 runs together: proven ε = 1.35; cap 3   (δ = 1e-05, add-remove, "
-    )
+    assert line.startswith("on these records: all 2 runs together: proven ε = 1.35; cap 3   (δ = 1e-05, add-remove, ")
     assert "unit: a record; observer: everyone" in line
     assert "of which 1 was spent before" in account({**spent, "epsilon_before": 1.0})[0]
     lines = account({**spent, "epsilon": None, "because": "a run: why", "provable": 0.5})

@@ -77,9 +77,7 @@ def test_nothing_and_one_point_are_drawn_too() -> None:
 
 
 def test_plots_side_by_side_share_one_legend() -> None:
-    plots = [
-        Plot([Series("a", ((0, 1), (1, 2))), Series("b", ((0, 1), (1, 2)))], title=str(i)) for i in range(3)
-    ]
+    plots = [Plot([Series("a", ((0, 1), (1, 2))), Series("b", ((0, 1), (1, 2)))], title=str(i)) for i in range(3)]
     root = parsed(draw(plots, columns=2, notes=["a note"]))
     assert texts(root).count("a") == texts(root).count("a note") == 1
     _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -117,9 +115,7 @@ def test_a_plans_epsilon_starts_at_nothing_rises_and_ends_at_what_is_asked_for()
 
 
 def test_a_square_for_every_value_and_none_for_a_gap() -> None:
-    root = parsed(
-        heat_map([[None, 1.0], [2.0, None]], "across", "down", lambda i, j, v: f"{i} {j} <{v}>", [(0, 1)])
-    )
+    root = parsed(heat_map([[None, 1.0], [2.0, None]], "across", "down", lambda i, j, v: f"{i} {j} <{v}>", [(0, 1)]))
     assert hints(root) == ["0 1 <1.0>", "1 0 <2.0>"]
     low, high = (rect.attrib["fill"] for rect in root.iter(f"{SVG}rect") if list(rect))
     assert low != high

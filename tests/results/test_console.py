@@ -82,10 +82,7 @@ def test_an_outcome_ends_with_the_statement_and_where_it_lies(capsys: pytest.Cap
     }
     RunDisplay("mine", 10, quiet=False).outcome(result, certificate())
     out = capsys.readouterr().out
-    assert (
-        "accuracy 62.50% mean over nodes, 50.00% worst node, 70.00% average model  (1,000 test rows, 2.0 s)"
-        in out
-    )
+    assert "accuracy 62.50% mean over nodes, 50.00% worst node, 70.00% average model  (1,000 test rows, 2.0 s)" in out
     assert "proven ε = 2.5" in out
     assert "observer: everyone" in out
     assert "note: a & b" in out
@@ -98,9 +95,7 @@ def test_where_nodes_share_noise_the_statement_names_every_observer(
     result = {**ROW, "accuracy_average_model": 0.7, "hold_out_rows": 9, "seconds": 2.0, "run_dir": "r"}
     RunDisplay("mine", 10, quiet=False).outcome(result, certificate(**by_observer()))
     lines = capsys.readouterr().out.splitlines()
-    assert any(
-        line.split()[:3] == ["→", "0.5", "all"] and line.rstrip().endswith("(planned)") for line in lines
-    )
+    assert any(line.split()[:3] == ["→", "0.5", "all"] and line.rstrip().endswith("(planned)") for line in lines)
 
 
 def test_a_plan_says_what_its_figures_are_of(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,9 +154,7 @@ def test_data_sets_and_candidates_have_a_row_each(capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if "chosen" in line and "0.5" in line]
     assert "RMSE 0.25" in out
-    assert (
-        "all runs together: proven ε = 2 (δ = 1e-05, add-remove, unit: a record; observer: everyone)" in out
-    )
+    assert "all runs together: proven ε = 2 (δ = 1e-05, add-remove, unit: a record; observer: everyone)" in out
 
 
 UNPAID = {
@@ -203,9 +196,7 @@ def test_what_is_proven_stands_out_and_infinity_warns() -> None:
         text = coloured(line)
         return {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
 
-    found = styles(
-        "proven ε = 2.5   claimed ε = 1   audited ε ≥ —   (δ = 1e-05, add-remove, unit: one record)"
-    )
+    found = styles("proven ε = 2.5   claimed ε = 1   audited ε ≥ —   (δ = 1e-05, add-remove, unit: one record)")
     assert found["proven ε = 2.5"] == "bold green"
     assert found["claimed ε = 1"] == "yellow"
     assert found["audited ε ≥ —"] == "dim"

@@ -26,9 +26,7 @@ class Alone:
         return points.mean(0)
 
 
-def evaluator(
-    classes: int | None, x: Tensor, y: Tensor, truth: Any = None, outputs: int | None = None
-) -> Evaluator:
+def evaluator(classes: int | None, x: Tensor, y: Tensor, truth: Any = None, outputs: int | None = None) -> Evaluator:
     net = nn.Linear(x.shape[1], outputs or classes or 1, bias=False)
     loss = per_sample_loss(classes) if outputs is None else lambda o, t: o.flatten() * 0
     task = task_of(classes, None, None if classes is None else SOFTMAX)

@@ -46,8 +46,7 @@ def test_a_plan_shows_its_nodes_and_how_epsilon_grows() -> None:
     for text in (plan_text(planned), plan_html(planned)):
         assert "dyn-d2p, mode sound, 4 nodes, 4 rounds" in text
         assert all(
-            term in text
-            for term in ("δ = ", "add-remove", "unit: one record of one node", "observer: everyone")
+            term in text for term in ("δ = ", "add-remove", "unit: one record of one node", "observer: everyone")
         )
     html = plan_html(planned)
     assert "1–3" in html
@@ -56,10 +55,7 @@ def test_a_plan_shows_its_nodes_and_how_epsilon_grows() -> None:
 
 
 def test_an_outcome_shows_its_statement_and_how_epsilon_grew(tmp_path: Path) -> None:
-    rows = [
-        {"round": r, "epsilon_claimed": None, "epsilon_proven": r / 10, "accuracy_mean": 0.5}
-        for r in (10, 20)
-    ]
+    rows = [{"round": r, "epsilon_claimed": None, "epsilon_proven": r / 10, "accuracy_mean": 0.5} for r in (10, 20)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = certificate(epsilon_proven=2.0)
     html, text = outcome_html(RESULT, made, tmp_path), outcome_text(RESULT, made)

@@ -18,9 +18,7 @@ from gossamer.results.pages import audit_page, certificate_page, environment, re
 from gossamer.training import api
 
 BAD = "<img src=x onerror=alert(1)>"
-NAMES = [
-    {"signer": "Klinikum <Nord>", "key": "ab" * 32, "at": "2026-03-10T08:00:00Z", "signature": "cd" * 64}
-]
+NAMES = [{"signer": "Klinikum <Nord>", "key": "ab" * 32, "at": "2026-03-10T08:00:00Z", "signature": "cd" * 64}]
 LONG = "A sentence of the length that a note about a run has, which is a line and a half of small print on paper."
 
 
@@ -181,9 +179,7 @@ TEST = {
 
 
 def test_an_audit_shows_the_declared_bound_first_and_two_charts() -> None:
-    text = audit_page(
-        dated(epsilon_audited=0.7, audit=audit(curve_tests=[TEST]), violation=False), "<i>run</i>"
-    )
+    text = audit_page(dated(epsilon_audited=0.7, audit=audit(curve_tests=[TEST]), violation=False), "<i>run</i>")
     assert "<b>clopper-pearson</b>" in text
     assert "<b>one-run</b>" not in text
     assert "independent &lt;runs&gt;" in text
@@ -205,14 +201,10 @@ def test_a_limit_that_does_not_exist_is_not_drawn() -> None:
 
 def test_the_limit_is_the_whole_proven_curve_and_that_of_the_audited_observer() -> None:
     point = roc_plot(dated(epsilon_audited=0.7, audit=audit())).series[1]
-    curve = roc_plot(dated(epsilon_audited=0.7, audit=audit(proven_curve=[(0.0, 0.3), (2.5, 1e-5)]))).series[
-        1
-    ]
+    curve = roc_plot(dated(epsilon_audited=0.7, audit=audit(proven_curve=[(0.0, 0.3), (2.5, 1e-5)]))).series[1]
     assert curve.points != point.points
     own = {"colluders": 2, "epsilon_proven": 2.0, "colluders_planned": 1, "epsilon_proven_as_planned": 1.25}
-    assert (
-        "proven ε = 2," in roc_plot(dated(epsilon_audited=1.5, audit=audit(held_against=own))).series[1].name
-    )
+    assert "proven ε = 2," in roc_plot(dated(epsilon_audited=1.5, audit=audit(held_against=own))).series[1].name
 
 
 def test_a_search_alone_has_its_table_and_no_charts() -> None:

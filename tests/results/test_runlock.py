@@ -49,9 +49,7 @@ def held_by_another(folder: Path, nodes: range, *, whole: bool) -> Iterator[None
         f"lock = RunLock(Path(sys.argv[1]), {nodes!r}, whole={whole}); lock.take(); print('held', flush=True); "
         "time.sleep(60)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True
-    ) as other:
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout is not None
             assert other.stdout.readline() == "held\n"

@@ -119,9 +119,7 @@ def test_keys_of_other_kinds_are_refused_in_a_sentence(key: Path, tmp_path: Path
 def test_a_public_key_is_digits_or_a_file(key: Path, tmp_path: Path) -> None:
     half = read_private_key(key, Ed25519PrivateKey).public_key()
     digits, file = half.public_bytes_raw().hex(), tmp_path / "public.pem"
-    file.write_bytes(
-        half.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )
+    file.write_bytes(half.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
     assert read_public(digits.upper()) == read_public(str(file)) == digits
     for wrong in ("abc", str(key), str(tmp_path / "nowhere")):
         with pytest.raises(UserError, match="is neither 64 hexadecimal digits nor a PEM file"):
@@ -131,9 +129,7 @@ def test_a_public_key_is_digits_or_a_file(key: Path, tmp_path: Path) -> None:
 def test_a_key_made_by_openssl_signs_too(tmp_path: Path) -> None:
     path = tmp_path / "openssl.pem"
     try:
-        subprocess.run(
-            ["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True, capture_output=True
-        )
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"openssl makes no key here: {error}")
     path.chmod(0o600)

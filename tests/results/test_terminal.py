@@ -24,9 +24,7 @@ def test_brackets_stay_and_errors_go_to_stderr(capsys: pytest.CaptureFixture[str
 def test_on_a_terminal_no_word_is_broken_and_elsewhere_no_line(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        "the paper's formula is a central-limit approximation: /a/path/that/is/longer/than/twenty and more "
-    )
+    words = "the paper's formula is a central-limit approximation: /a/path/that/is/longer/than/twenty and more "
     text = (words * 3).strip()
     terminal().say(text)
     assert capsys.readouterr().out == text + "\n"

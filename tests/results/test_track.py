@@ -101,9 +101,7 @@ class Broken(Listener):
 def test_a_tracker_that_fails_does_not_cost_the_run(tmp_path: Path, capsys: Any) -> None:
     planned = api.plan("quickstart", {"rounds": 4, "evaluation.every": 2})
     out = tmp_path / "r"
-    outcome = execute(
-        assemble(planned), out=out, track=lambda d, f: SafeTracker("broken", lambda: Broken(d, f))
-    )
+    outcome = execute(assemble(planned), out=out, track=lambda d, f: SafeTracker("broken", lambda: Broken(d, f)))
     assert outcome.result["rounds"] == 4
     assert (out / "certificate.json").exists()
     said = capsys.readouterr().err

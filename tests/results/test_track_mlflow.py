@@ -84,13 +84,9 @@ class Server:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     if find_spec("mlflow") is None:
         pytest.skip("pip install 'gossamer[mlflow]' brings the client")
-    program = os.environ.get("GOSSAMER_MLFLOW") or shutil.which(
-        "mlflow", path=str(Path(sys.executable).parent)
-    )
+    program = os.environ.get("GOSSAMER_MLFLOW") or shutil.which("mlflow", path=str(Path(sys.executable).parent))
     if program is None or ("GOSSAMER_MLFLOW" not in os.environ and find_spec("flask") is None):
-        pytest.skip(
-            "there is no MLflow server: GOSSAMER_MLFLOW may name the mlflow command of a full installation"
-        )
+        pytest.skip("there is no MLflow server: GOSSAMER_MLFLOW may name the mlflow command of a full installation")
     folder = tmp_path / "server"
     folder.mkdir()
     running = Server(program, folder)
@@ -127,9 +123,7 @@ def test_the_server_has_the_public_figures_and_the_statement(server: Server, tmp
 def test_a_server_that_dies_costs_no_run(server: Server, tmp_path: Path, capfd: Any) -> None:
     parts = assemble(api.plan("quickstart", {"rounds": 6, "evaluation.every": 2}))
     begun = time.monotonic()
-    outcome = execute(
-        parts, out=tmp_path / "r", track=find_tracker("mlflow"), on_metrics=lambda row: server.stop()
-    )
+    outcome = execute(parts, out=tmp_path / "r", track=find_tracker("mlflow"), on_metrics=lambda row: server.stop())
     assert outcome.result["rounds"] == 6
     assert capfd.readouterr().err.count("--track mlflow failed") == 1
     assert time.monotonic() - begun < 60

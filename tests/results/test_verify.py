@@ -102,9 +102,7 @@ STATED: list[tuple[str, Change]] = [
 
 
 @pytest.mark.parametrize(("what", "change"), STATED)
-def test_every_field_is_compared_also_where_the_operator_signed_another(
-    run: Path, what: str, change: Change
-) -> None:
+def test_every_field_is_compared_also_where_the_operator_signed_another(run: Path, what: str, change: Change) -> None:
     with pytest.raises(UserError, match=what):
         verdict(resign(run, change))
 

@@ -41,14 +41,10 @@ def test_the_promise_has_its_numbers_rounded_against_itself() -> None:
     page = certificate_page(dated(epsilon_proven=1.0, delta=1e-5))
     assert "For every single record of every node there is a proven limit" in page
     assert "has to guess whether it was used at all" in page
-    assert "how well anybody can tell which of two values it had" in certificate_page(
-        dated(adjacency="replace-one")
-    )
+    assert "how well anybody can tell which of two values it had" in certificate_page(dated(adjacency="replace-one"))
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "shown"), [(8.0, "99.97"), (12.0, "99.9994"), (30.0, "100"), (900.0, "100")]
-)
+@pytest.mark.parametrize(("epsilon", "shown"), [(8.0, "99.97"), (12.0, "99.9994"), (30.0, "100"), (900.0, "100")])
 def test_a_weak_promise_is_called_one(epsilon: float, shown: str) -> None:
     found = promise(dated(epsilon_proven=epsilon, delta=0.0))
     assert (found["right"], found["hardly"]) == (shown, True)

@@ -58,9 +58,7 @@ def test_of_ranks_that_live_the_one_that_computes_keeps_the_others_waiting(watch
     here, neighbour, slow = watch(0), watch(1), watch(2)
     here.round, neighbour.round, slow.round = 7, 7, 6
     with neighbour.waiting():
-        assert sentence(here, TIMED_OUT) == (
-            "rank 2 (nodes 6–8) has kept the others waiting for 1 s in round 6"
-        )
+        assert sentence(here, TIMED_OUT) == ("rank 2 (nodes 6–8) has kept the others waiting for 1 s in round 6")
 
 
 def test_a_rank_that_gave_up_is_heard_before_its_connection_is_blamed(watch: Any) -> None:
@@ -194,7 +192,5 @@ def test_a_store_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPat
     for key, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(key, value)
     monkeypatch.delenv("MASTER_PORT", raising=False)
-    with pytest.raises(
-        UserError, match=r"rank 1 cannot reach the ranks' store at 127.0.0.1:None: .*; check torch"
-    ):
+    with pytest.raises(UserError, match=r"rank 1 cannot reach the ranks' store at 127.0.0.1:None: .*; check torch"):
         meet(1.0)

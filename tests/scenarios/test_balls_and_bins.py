@@ -33,9 +33,7 @@ def test_what_is_planned_is_what_the_ledgers_say(tmp_path: Path) -> None:
     outcome = run("quickstart", BALLS, out=tmp_path / "run")
     planned = outlined("quickstart", **BALLS).privacy
     header, events = read_all(tmp_path / "run")[0]
-    assert [(e.release.pass_number, e.release.lot_number) for e in events] == [
-        (k // 10, k % 10) for k in range(14)
-    ]
+    assert [(e.release.pass_number, e.release.lot_number) for e in events] == [(k // 10, k % 10) for k in range(14)]
     found = {proof.proven.epsilon for proof in recompute(tmp_path / "run")}
     assert found == {outcome.result["epsilon_proven"]} == {planned.worst.proven.epsilon}
     dealt = outlined("quickstart", **{**BALLS, "privacy.sampling": {"kind": "one-pass", "lot": 48}}).privacy
@@ -90,6 +88,4 @@ def test_a_shared_model_that_is_written_every_turn_may_draw_so() -> None:
         factors[kind] = node.factor
     assert factors["balls-and-bins"] < 0.4 * factors["one-pass"]
     with pytest.raises(UserError, match="has lots of any size"):
-        outlined(
-            base, privacy__sampling={"kind": "balls-and-bins", "lots": 10}, algorithm__controller="pass-end"
-        )
+        outlined(base, privacy__sampling={"kind": "balls-and-bins", "lots": 10}, algorithm__controller="pass-end")

@@ -64,9 +64,7 @@ def solve(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def points(tmp_path: Path, **changes: Any) -> np.ndarray:
     changes = {key.replace("__", "."): value for key, value in changes.items()}
-    return gossamer.run(
-        LEAST_SQUARES, changes, out=tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-    ).points.numpy()
+    return gossamer.run(LEAST_SQUARES, changes, out=tmp_path / f"run-{len(list(tmp_path.iterdir()))}").points.numpy()
 
 
 @pytest.mark.slow
@@ -74,9 +72,7 @@ def points(tmp_path: Path, **changes: Any) -> np.ndarray:
     ("kind", "options"),
     [("dp-dsgt", {}), ("dp-dinno", {"algorithm__optimiser": "plain", "algorithm__rho": 0.3})],
 )
-def test_weighting_decides_whose_mean_is_minimised(
-    squares, tmp_path: Path, kind: str, options: dict[str, Any]
-) -> None:  # type: ignore[no-untyped-def]
+def test_weighting_decides_whose_mean_is_minimised(squares, tmp_path: Path, kind: str, options: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
     x, y, site = squares
     by_record, by_node = solve(x, y, np.ones(60)), solve(x, y, 1 / np.array(SIZES)[site])
     assert np.abs(by_record - by_node).max() > 0.3
@@ -156,9 +152,7 @@ def test_every_baseline_runs_under_every_rule_and_says_so(tmp_path: Path, kind: 
         "privacy.noise.source": "seeded",
     }
     for baseline, nodes in (("non-private", 8), ("no-communication", 8), ("central", 1)):
-        outcome = gossamer.run(
-            "quickstart", {**method, "baseline": baseline}, out=tmp_path / f"{baseline}-{kind}"
-        )
+        outcome = gossamer.run("quickstart", {**method, "baseline": baseline}, out=tmp_path / f"{baseline}-{kind}")
         assert (outcome.result["baseline"], outcome.certificate["baseline"]) == (baseline, baseline)
         assert outcome.result["nodes"] == nodes == len(outcome.result["accuracy_by_node"])
         assert (outcome.result["bytes_sent"] > 0) == (baseline == "non-private")
@@ -187,6 +181,4 @@ def test_weights_are_public_and_average_to_one(squares) -> None:  # type: ignore
     planned = Plan.of(resolve(LEAST_SQUARES, {**NOISY, "weighting": "size"})).privacy
     assert [node.weight for node in planned.nodes] == pytest.approx([0.2, 0.4, 2.4])
     even = Plan.of(resolve(LEAST_SQUARES, NOISY)).privacy
-    assert [node.factor for node in even.nodes] == [
-        node.factor for node in planned.nodes
-    ]  # privacy is the same
+    assert [node.factor for node in even.nodes] == [node.factor for node in planned.nodes]  # privacy is the same

@@ -36,9 +36,7 @@ def two_hosts(tmp_path: Path, start: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
-    two_hosts: Any, tmp_path: Path
-) -> None:
+def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(two_hosts: Any, tmp_path: Path) -> None:
     process = two_hosts("--out", "r", "--json", "--set", "rounds=40", *SPREAD)
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err + (tmp_path / "host-1" / "log").read_text()
@@ -50,9 +48,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
         models = gossamer.load(run).models
         assert models.nodes == list(nodes)
         averages.append(models.weights()["1.weight"])  # of all eight nodes, on either host
-        with pytest.raises(
-            UserError, match=r"is where it was hosted; here are those of nodes \d–\d, and the"
-        ):
+        with pytest.raises(UserError, match=r"is where it was hosted; here are those of nodes \d–\d, and the"):
             models.module(7 - nodes.start)
         assert [p.name for p in (run / "checkpoints").iterdir()] == [
             f"round-000040.nodes-{nodes.start:03d}-{nodes.stop - 1:03d}.safetensors"
@@ -62,9 +58,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "agree with the certificate" in done.stdout
     assert torch.equal(*averages)
-    first, second = (
-        json.loads((tmp_path / f"host-{host}" / "r" / "certificate.json").read_text()) for host in (0, 1)
-    )
+    first, second = (json.loads((tmp_path / f"host-{host}" / "r" / "certificate.json").read_text()) for host in (0, 1))
     # Each says whose word it has for the nodes whose ledgers it does not hold, and has a key of its own.
     says = [[entry.pop("stated_by", None) for entry in found["epsilon_by_node"]] for found in (first, second)]
     assert says == [[None] * 5 + ["rank 1 (nodes 5–7)"] * 3, ["rank 0 (nodes 0–4)"] * 5 + [None] * 3]

@@ -27,9 +27,7 @@ def trained(folder: Path, names: Order, values: Order) -> Outcome:
         x = rng.standard_normal((300, len(NAMES)))
         labels = (x @ [3.0, -2.0, 1.0, 0.0] > 0).astype(int)
         named, filled = (names(node), values(node)) if node >= 0 else (range(4), range(4))
-        lines = [
-            ",".join([*(f"{row[c]:.6f}" for c in filled), str(y)]) for row, y in zip(x, labels, strict=True)
-        ]
+        lines = [",".join([*(f"{row[c]:.6f}" for c in filled), str(y)]) for row, y in zip(x, labels, strict=True)]
         head = ",".join([*(NAMES[c] for c in named), "ill"])
         (folder / f"site-{'test' if node < 0 else node}.csv").write_text("\n".join([head, *lines, ""]))
     data = {

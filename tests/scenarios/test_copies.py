@@ -71,9 +71,7 @@ def test_full_lots_cost_as_one_gaussian_of_all_copies(copies: int | None) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    "sampling", [{"kind": "poisson", "rate": 0.2}, {"kind": "balls-and-bins", "lots": 4}]
-)
+@pytest.mark.parametrize("sampling", [{"kind": "poisson", "rate": 0.2}, {"kind": "balls-and-bins", "lots": 4}])
 def test_sampled_lots_cost_as_many_runs_of_one_node(sampling: dict[str, Any]) -> None:
     """Every node draws its lots for itself: k nodes are k times the draws, or k times the passes."""
     changes = {**FULL, "privacy__sampling": sampling, "privacy__noise": {"multiplier": 2.0}}
@@ -99,8 +97,7 @@ def test_the_budget_is_met_by_all_copies_together() -> None:
 
 def test_without_replacement_counts_the_passes_of_every_copy() -> None:
     plans = [
-        outlined(DIGITS, algorithm__controller="pass-end", data__partition=sampled(copies=k)).privacy
-        for k in (1, 2)
+        outlined(DIGITS, algorithm__controller="pass-end", data__partition=sampled(copies=k)).privacy for k in (1, 2)
     ]
     assert plans[1].worst.factor == pytest.approx(math.sqrt(2) * plans[0].worst.factor, rel=1e-6)
 
@@ -110,9 +107,7 @@ def shared_record(config: RunConfig, parts: Any) -> tuple[int, list[int]]:
     pieces = split(config, parts.dataset)
     row = next(iter(set.intersection(*(set(piece.tolist()) for piece in pieces))))
     starts = np.cumsum([0, *map(len, pieces)])
-    return row, [
-        int(start + np.flatnonzero(piece == row)[0]) for start, piece in zip(starts, pieces, strict=False)
-    ]
+    return row, [int(start + np.flatnonzero(piece == row)[0]) for start, piece in zip(starts, pieces, strict=False)]
 
 
 def test_a_record_on_two_nodes_moves_more_than_one_node_is_priced_for() -> None:
@@ -172,12 +167,8 @@ def gaussian(sigma: float, sampling: str, rate: float, number: int | None = None
 
 HISTORIES = {
     "full lots": [[gaussian(s, "full", 1.0)] * n for s, n in ((9.0, 4), (5.0, 1), (20.0, 9))],
-    "sampled lots": [
-        [gaussian(s, "poisson", q)] * n for s, q, n in ((0.8, 0.01, 9), (2.0, 0.3, 5), (4.0, 1.0, 2))
-    ],
-    "passes": [
-        [gaussian(6.0, "one-pass", 0.5, number) for number in own] for own in ([0, 0, 1], [2], [0, 3, 3])
-    ],
+    "sampled lots": [[gaussian(s, "poisson", q)] * n for s, q, n in ((0.8, 0.01, 9), (2.0, 0.3, 5), (4.0, 1.0, 2))],
+    "passes": [[gaussian(6.0, "one-pass", 0.5, number) for number in own] for own in ([0, 0, 1], [2], [0, 3, 3])],
 }
 
 
@@ -192,9 +183,7 @@ def test_no_choice_of_nodes_costs_more_than_the_ledgers_say(tmp_path: Path, name
     # Passes of two nodes are different passes; other releases have none.
     apart = [[gaussian_on(node, one) for one in own] for node, own in enumerate(histories)]
     for chosen in itertools.combinations(apart, copies):
-        assert proven([one for own in chosen for one in own], DELTA, "add-remove").epsilon <= max(stated) * (
-            1 + 1e-9
-        )
+        assert proven([one for own in chosen for one in own], DELTA, "add-remove").epsilon <= max(stated) * (1 + 1e-9)
     assert worst_epsilon([folder]) == pytest.approx(max(stated), rel=1e-9)
     # A node's ledger alone is priced with all that lie beside it.
     assert recompute(folder, [1])[0].proven.epsilon == max(stated)
@@ -207,9 +196,7 @@ def gaussian_on(node: int, one: Gaussian) -> Gaussian:
 
 def test_nodes_that_do_the_same_cost_no_more_than_that(tmp_path: Path) -> None:
     folder = ledgers_of(tmp_path, [[gaussian(9.0, "full", 1.0)] * 4] * 5, copies=3)
-    assert recompute(folder)[0].proven.epsilon == pytest.approx(
-        gdp_epsilon(math.sqrt(12) / 9, DELTA), rel=1e-9
-    )
+    assert recompute(folder)[0].proven.epsilon == pytest.approx(gdp_epsilon(math.sqrt(12) / 9, DELTA), rel=1e-9)
 
 
 @pytest.mark.parametrize("copies", [0, -1, "3", 2.0, True])

@@ -291,9 +291,7 @@ def check(command: Command, folder: Path, row: Crossing, runs: list[Path]) -> No
         tensors = load_file(weights)
         assert sum(tensor.numel() for tensor in tensors.values()) == (6 if row.model == "built-in" else 22)
         if row.model == "frozen part":  # as the file makes it under the run's seed
-            assert torch.equal(
-                tensors["body.weight"], load_module(str(folder / MODELS[row.model])).body.weight
-            )
+            assert torch.equal(tensors["body.weight"], load_module(str(folder / MODELS[row.model])).body.weight)
         assert "ε" in (folder / "exported" / "MODEL_CARD.md").read_text()
     elif row.action == "verify":
         study = ["--study", "north/crossing-1.study"] if row.runtime == "sites" else []

@@ -114,9 +114,7 @@ def check_ended(sites: Sites, everyone: tuple[str, ...], last: tuple[str, ...], 
         verify(run)
         certificate = json.loads((run / "certificate.json").read_text())
         assert certificate["epsilon_by_node"][certificate["site"]["node"]]["proven"] <= 8.0
-    said = verify_set(
-        [sites.part(name) / "run" for name in everyone], sites.study, roster_file=sites.north.roster_file
-    )
+    said = verify_set([sites.part(name) / "run" for name in everyone], sites.study, roster_file=sites.north.roster_file)
     assert f"{len(everyone)} certificates, each signed by its site's key, none missing" in said[0]
     assert not re.search("Traceback", "".join(map(sites.said, everyone)))
 

@@ -44,9 +44,7 @@ BUSY = 120.0  # more than a busy machine needs
         ),
     ],
 )
-def test_all_others_name_the_rank_within_the_time_out(
-    how: str, words: str, least: float, most: float
-) -> None:
+def test_all_others_name_the_rank_within_the_time_out(how: str, words: str, least: float, most: float) -> None:
     pool = Pool(4, timeout=TIMEOUT)
     try:
         sizes = [1, 2, 2, 1]

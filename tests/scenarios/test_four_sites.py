@@ -55,8 +55,7 @@ def write(path: Path, rows: int, seed: int, order: list[str], *, label: bool = T
     ill = x["age"] / 100 + x["dose"] / 8 > 1
     head = [*order, *(["diagnosis"] if label else [])]
     lines = [
-        [*(f"{x[name][i]:.4f}" for name in order), *([CLASSES[int(ill[i])]] if label else [])]
-        for i in range(rows)
+        [*(f"{x[name][i]:.4f}" for name in order), *([CLASSES[int(ill[i])]] if label else [])] for i in range(rows)
     ]
     path.write_text("\n".join(",".join(line) for line in [head, *lines]) + "\n")
 

@@ -19,10 +19,7 @@ def test_a_run_with_a_private_mean_proves_what_was_asked_from_its_ledgers(tmp_pa
     assert outcome.result["epsilon_proven"] == pytest.approx(8.0, rel=1e-6)
     assert outcome.result["consensus_distance"] < 1e-2
     assert outcome.result["accuracy_mean"] > 0.85  # 0.92 to 0.94 seen
-    proofs = [
-        json.loads(line)["epsilon_proven"]
-        for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    ]
+    proofs = [json.loads(line)["epsilon_proven"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert proofs == sorted(proofs)
     assert proofs[-1] == pytest.approx(8.0, rel=1e-6)
 

@@ -155,9 +155,7 @@ def finished(run: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [int(seed) for seed in os.environ.get(SEEDS, "0").split()])
-def test_fifty_kills_with_low_limits_full_disks_and_two_at_once(
-    server: Server, tmp_path: Path, seed: int
-) -> None:
+def test_fifty_kills_with_low_limits_full_disks_and_two_at_once(server: Server, tmp_path: Path, seed: int) -> None:
     torture(server, tmp_path, kills=50, seed=10 + seed, hard=True)
 
 

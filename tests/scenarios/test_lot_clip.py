@@ -37,9 +37,7 @@ def test_what_is_planned_is_what_the_ledgers_say(tmp_path: Path, kind: str, adja
     _, events = read_all(tmp_path / "run")[0]
     assert {e.release.clipped for e in events} == {"lot"}
     assert events[0].release.sensitivity == pytest.approx(16.0 * (1 + EXCESS))
-    assert {proof.proven.epsilon for proof in recompute(tmp_path / "run")} == {
-        outcome.result["epsilon_proven"]
-    }
+    assert {proof.proven.epsilon for proof in recompute(tmp_path / "run")} == {outcome.result["epsilon_proven"]}
     # σ over a falling bound differs in the last bits
     assert outcome.result["epsilon_proven"] == pytest.approx(planned.worst.proven.epsilon, rel=1e-5)
     assert outcome.result["epsilon_proven"] <= 2.0
@@ -87,9 +85,7 @@ def test_no_record_is_found_that_moves_a_lot_further(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_an_attack_stays_below_what_is_proven_and_breaks_what_the_paper_claims(
-    tmp_path: Path, adjacency: str
-) -> None:
+def test_an_attack_stays_below_what_is_proven_and_breaks_what_the_paper_claims(tmp_path: Path, adjacency: str) -> None:
     """A record that turns lots around, release by release."""
     full = {**LOTS, "privacy.sampling": {"kind": "full"}, "privacy.adjacency": adjacency}
     sound = audit("quickstart", full, canary="release", runs=10_000, out=tmp_path / "sound").result

@@ -272,9 +272,7 @@ OTHERS: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_slip_in_another_call_is_one_sentence(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slip_in_another_call_is_one_sentence(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     call, sentence = OTHERS[what]
     with pytest.raises(UserError, match=sentence):

@@ -44,9 +44,7 @@ def test_whatever_lies_in_the_package_is_packed() -> None:
 def test_every_extra_that_is_named_anywhere_can_be_installed(dist: ModuleType) -> None:
     extras = set(PROJECT["project"]["optional-dependencies"])
     pages = [*PACKAGE.rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    named = {
-        name for page in pages for name in re.findall(r"gossamer\[(\w+)\]", page.read_text(encoding="utf-8"))
-    }
+    named = {name for page in pages for name in re.findall(r"gossamer\[(\w+)\]", page.read_text(encoding="utf-8"))}
     assert {"track", "cluster"} <= named <= extras
     assert set(dist.EXTRAS) <= extras
     assert all((ROOT / name).exists() for name in dist.SMOKE)

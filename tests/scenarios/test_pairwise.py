@@ -35,9 +35,7 @@ def run(folder: Path, **changes: Any) -> Any:
 
 
 def test_the_short_key_is_the_long_one() -> None:
-    long = resolve(
-        recipes.read("quickstart"), {"privacy.noise.family": {"kind": "pairwise", "colluders": 3}, **QUICK}
-    )
+    long = resolve(recipes.read("quickstart"), {"privacy.noise.family": {"kind": "pairwise", "colluders": 3}, **QUICK})
     assert config(**{"privacy.noise.colluders": 3}) == long
 
 
@@ -50,9 +48,7 @@ def test_the_ledgers_alone_price_the_run_against_any_coalition(tmp_path, listed)
     proofs = recompute(tmp_path / "r")
     assert max(p.proven.epsilon for p in proofs) == outcome.certificate["epsilon_proven"] <= 1.0
     assert {p.observer for p in proofs} == {colluders(1)}
-    by_size = [
-        max(p.proven.epsilon for p in recompute(tmp_path / "r", observer=colluders(q))) for q in (0, 1, 4, 7)
-    ]
+    by_size = [max(p.proven.epsilon for p in recompute(tmp_path / "r", observer=colluders(q))) for q in (0, 1, 4, 7)]
     assert by_size == sorted(by_size)
     assert by_size[1] == outcome.certificate["epsilon_proven"]
 
@@ -90,9 +86,7 @@ def test_auto_goes_further_where_noise_cancels() -> None:
     read = recipes.read("central-accuracy/digits")
     own, masked = (resolve(read, {"privacy.noise.kind": kind}) for kind in ("gaussian", "pairwise"))
     gain = Secrets.complete(20).effective_noise(1, 100.0)
-    assert masked.algorithm.lr * masked.rounds == pytest.approx(
-        gain * own.algorithm.lr * own.rounds, rel=1e-3
-    )
+    assert masked.algorithm.lr * masked.rounds == pytest.approx(gain * own.algorithm.lr * own.rounds, rel=1e-3)
 
 
 def test_baselines_have_their_own_noise() -> None:

@@ -66,9 +66,7 @@ def test_a_comparison_seeks_them_there_too(
     away.mkdir()
     monkeypatch.chdir(away)
     toml = str(study / "study.toml")
-    code, out, errors = command(
-        "compare", toml, "--over", "rounds=1,2", "--jobs", "1", "--json", "--out", "table"
-    )
+    code, out, errors = command("compare", toml, "--over", "rounds=1,2", "--jobs", "1", "--json", "--out", "table")
     assert code == 0, errors
     assert len(json.loads(out.splitlines()[-1])["rows"]) == 2
 
@@ -106,7 +104,5 @@ def test_a_file_that_is_only_in_the_working_directory_is_not_taken(
     code, _, errors = command("plan", "a study/study.toml")
     assert code == 2
     assert str(study / "rows.csv") in errors
-    code, _, errors = command(
-        "plan", "a study/study.toml", "--data-dir", str(tmp_path), "--set", "data.path=rows.csv"
-    )
+    code, _, errors = command("plan", "a study/study.toml", "--data-dir", str(tmp_path), "--set", "data.path=rows.csv")
     assert code == 0, errors

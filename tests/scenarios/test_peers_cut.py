@@ -66,9 +66,7 @@ def test_cut_connections_cost_what_they_cost_simulated(tmp_path: Path) -> None:
         assert share / 3 < down < 2 * share  # the simulation has what it was
         assert abs(real - simulated) <= points / 100
         weight, sum_of_x = peers.mass_errors()
-        print(
-            f"|Σw − n| = {weight:.1e}, Σx relative {sum_of_x:.1e}; replayed within {replay_in_simulator(peers):.1e}"
-        )
+        print(f"|Σw − n| = {weight:.1e}, Σx relative {sum_of_x:.1e}; replayed within {replay_in_simulator(peers):.1e}")
         assert weight <= 1e-9
         assert sum_of_x <= 1e-5
 
@@ -91,9 +89,7 @@ def replay_in_simulator(peers: Peers) -> float:
         point = torch.from_numpy(model).float()[None]
         return np.asarray(-o.algorithm.lr(t) * readers[site](point)[0].double().numpy())
 
-    steps = {
-        name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()
-    }
+    steps = {name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()}
     x, w = replay_push_sum(dict.fromkeys(peers.names, peers.first()), steps, moved)
     found = peers.models()
     again = np.stack([x[name] / w[name] for name in peers.names])

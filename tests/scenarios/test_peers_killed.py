@@ -68,9 +68,7 @@ def replayed(peers: Peers) -> None:
     """All steps once more, by arithmetic alone, with the gradients that were released."""
     lr = peers.plan().algorithm.lr
     records = {name: peers.record(name) for name in peers.names}
-    steps = {
-        name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()
-    }
+    steps = {name: [record.steps[place] for place in sorted(record.steps)] for name, record in records.items()}
     x, w = replay_push_sum(
         dict.fromkeys(peers.names, peers.first()),
         steps,

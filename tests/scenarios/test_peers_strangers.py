@@ -37,8 +37,7 @@ class Stranger:
         self.scanned = self.open_ports = self.handshakes = self.drops = 0
         self._over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._host, args=(work,))
-            for work in (self._scan, self._shake, self._drip)
+            threading.Thread(target=self._host, args=(work,)) for work in (self._scan, self._shake, self._drip)
         ]
 
     def __enter__(self) -> Stranger:

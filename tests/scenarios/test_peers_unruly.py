@@ -91,9 +91,7 @@ def test_impostors_and_an_unruly_member_are_refused_in_one_sentence_each(tmp_pat
         masses = honest_masses(peers, honest)
         x, w = total(masses)
         print(f"\nΣw of three honest sites {float(w):.12f}; {said}; memory grew by {grown / 1e6:.1f} MB")
-        assert (
-            abs(float(w) - (3 + WEIGHT)) <= 1e-9
-        )  # its one good parcel, once, though it was sent three times
+        assert abs(float(w) - (3 + WEIGHT)) <= 1e-9  # its one good parcel, once, though it was sent three times
         assert bool(torch.isfinite(x).all())
         for name in honest:
             ran = {place.round for place in peers.record(name).steps}

@@ -39,9 +39,7 @@ def outside(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_command_line_ranks_and_comparisons_find_it(outside: Path, tmp_path: Path) -> None:
     ask = ["run", "quickstart", "--set", "algorithm.kind=diffusion", *SMALL, "--json"]
-    alone = gossamer(
-        *ask, "--set", "privacy.noise.source=seeded", "--out", "alone", outside=outside, cwd=tmp_path
-    )
+    alone = gossamer(*ask, "--set", "privacy.noise.source=seeded", "--out", "alone", outside=outside, cwd=tmp_path)
     assert alone.returncode == 0, alone.stderr
     found = json.loads(alone.stdout.splitlines()[-1])
     assert found["epsilon_claimed"] is None
@@ -73,10 +71,7 @@ def test_the_command_line_ranks_and_comparisons_find_it(outside: Path, tmp_path:
 
     report = gossamer("report", "alone", outside=outside, cwd=tmp_path)
     assert report.returncode == 0, report.stderr
-    assert (
-        "comes from the package tiny_methods, not from this library"
-        in (tmp_path / "alone/report.html").read_text()
-    )
+    assert "comes from the package tiny_methods, not from this library" in (tmp_path / "alone/report.html").read_text()
 
     attacked = gossamer("audit", "alone", "--runs", "2", "--json", outside=outside, cwd=tmp_path)
     assert attacked.returncode == 0, attacked.stderr
@@ -90,9 +85,7 @@ def test_the_command_line_ranks_and_comparisons_find_it(outside: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_without_its_package_the_run_directory_still_says_what_is_missing(
-    outside: Path, tmp_path: Path
-) -> None:
+def test_without_its_package_the_run_directory_still_says_what_is_missing(outside: Path, tmp_path: Path) -> None:
     gone = tmp_path / "empty"
     gone.mkdir()
     missing = gossamer("plan", "quickstart", "--set", "algorithm.kind=diffusion", outside=gone, cwd=tmp_path)
@@ -100,9 +93,7 @@ def test_without_its_package_the_run_directory_still_says_what_is_missing(
     assert missing.stderr.startswith("gossamer: algorithm.kind = 'diffusion' is not a method I know;")
 
     (outside / "tiny_methods.py").write_text("import a_library_that_is_not_here")
-    broken = gossamer(
-        "plan", "quickstart", "--set", "algorithm.kind=diffusion", outside=outside, cwd=tmp_path
-    )
+    broken = gossamer("plan", "quickstart", "--set", "algorithm.kind=diffusion", outside=outside, cwd=tmp_path)
     assert broken.returncode == 2
     assert "the package tiny-methods 1.2 could not be loaded (ModuleNotFoundError" in broken.stderr
     assert "Traceback" not in broken.stderr
@@ -118,8 +109,7 @@ def test_every_part_of_the_page_works_from_a_package(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
     examples = re.findall(r"^## An? ([\w ]+)\n.*?```python\n(.*?)```", page, re.S | re.M)
     modules = {
-        f"part_{k}": re.split(r"^(?:outcome|changes) =", code, flags=re.M)[0]
-        for k, (_, code) in enumerate(examples)
+        f"part_{k}": re.split(r"^(?:outcome|changes) =", code, flags=re.M)[0] for k, (_, code) in enumerate(examples)
     }
     folder = tmp_path / "site-packages"
     folder.mkdir()

@@ -78,11 +78,7 @@ def agree_on_a_run(pool: Any, method: str, folder: Path) -> None:
     assert histories(folder / "alone") == histories(folder / "ranks")
     together = answers[0]
     assert together["bytes_sent"] == alone["bytes_sent"]
-    assert (
-        together["epsilon_proven"] == pytest.approx(alone["epsilon_proven"])
-        if alone["epsilon_proven"]
-        else True
-    )
+    assert together["epsilon_proven"] == pytest.approx(alone["epsilon_proven"]) if alone["epsilon_proven"] else True
     assert together["consensus_distance"] == pytest.approx(alone["consensus_distance"], rel=1e-3, abs=1e-5)
     np.testing.assert_allclose(together["accuracy_by_node"], alone["accuracy_by_node"], atol=0.01)
     assert together["accuracy_average_model"] == pytest.approx(alone["accuracy_average_model"], abs=0.01)
@@ -169,9 +165,7 @@ def answers_bytes(run: Path) -> int:
     return int(json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["bytes_sent"])
 
 
-def test_secret_noise_differs_between_ranks_and_starts_and_is_never_drawn_twice(
-    two_ranks: Any, tmp_path: Path
-) -> None:
+def test_secret_noise_differs_between_ranks_and_starts_and_is_never_drawn_twice(two_ranks: Any, tmp_path: Path) -> None:
     from gossamer.accounting import ledger
 
     asked = settings(rounds=8, nodes=4, **{"checkpoints.every": 4, "privacy.claim": "none"})

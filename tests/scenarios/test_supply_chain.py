@@ -37,10 +37,7 @@ def record(files: dict[str, bytes]) -> str:
         for name, content in files.items()
     }
     lines = [f"{name},sha256={value},{len(files[name])}" for name, value in hashes.items()]
-    return (
-        "\n".join([*lines, f"{RECORD},,", "../../bin/part,sha256=x,1", "part-1.0.dist-info/INSTALLER,,"])
-        + "\n"
-    )
+    return "\n".join([*lines, f"{RECORD},,", "../../bin/part,sha256=x,1", "part-1.0.dist-info/INSTALLER,,"]) + "\n"
 
 
 @pytest.fixture
@@ -78,9 +75,7 @@ def test_what_was_changed_or_put_beside_is_named(installed: Distribution, tmp_pa
     assert verify_deps.changed(installed) == ["part/__init__.py is missing"]
 
 
-def test_a_list_of_files_is_known_or_is_that_of_a_recorded_wheel(
-    installed: Distribution, tmp_path: Path
-) -> None:
+def test_a_list_of_files_is_known_or_is_that_of_a_recorded_wheel(installed: Distribution, tmp_path: Path) -> None:
     files, why = verify_deps.listed(installed), verify_deps.not_known_because
     assert set(files) == set(FILES)
     seen = {"part==1.0": {"contents": ["0", verify_deps.contents_digest(files)], "wheels": {}}}
@@ -129,9 +124,7 @@ def test_an_audit_that_could_ask_nobody_says_so(
     """What pip-audit printed is told apart by its own output: behind a mirror it ends with 0 and asks nobody."""
     tool = tmp_path / "pip-audit"
     said = json.dumps({"dependencies": dependencies}) if dependencies is not None else ""
-    tool.write_text(
-        f"#!{sys.executable}\nimport sys\nprint({said!r})\nprint('no route to host', file=sys.stderr)\n"
-    )
+    tool.write_text(f"#!{sys.executable}\nimport sys\nprint({said!r})\nprint('no route to host', file=sys.stderr)\n")
     tool.chmod(0o755)
     assert audit_deps.main(str(tool), str(tmp_path)) == code
     out, err = capfd.readouterr()

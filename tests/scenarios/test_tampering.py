@@ -75,9 +75,7 @@ class Runs:
         if kind == "stopped" and name == "ledger.jsonl" and said is None and (run / name).is_file():
             # Behind the last checkpoint a tail that is gone looks as if the run had been killed before it.
             same = (run / name).read_bytes().startswith(self.known)
-        assert said or harmless or missing or same, (
-            f"{kind}: {name}, {way.__name__}, seed {seed}: not noticed"
-        )
+        assert said or harmless or missing or same, f"{kind}: {name}, {way.__name__}, seed {seed}: not noticed"
         shutil.rmtree(place)
         return said
 
@@ -121,10 +119,7 @@ def test_a_changed_model_is_noticed_by_those_who_verify_and_those_who_use_it(run
 def test_a_thousand_tampered_directories(runs: Runs) -> None:
     rng, said, problems = random.Random(5), 0, []
     cases = [
-        (kind, name, way)
-        for kind in ("finished", "stopped")
-        for name in files_of(runs.base / kind)
-        for way in WAYS
+        (kind, name, way) for kind in ("finished", "stopped") for name in files_of(runs.base / kind) for way in WAYS
     ]
     for number in range(1000):
         kind, name, way = cases[number] if number < len(cases) else rng.choice(cases)

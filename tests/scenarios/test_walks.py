@@ -104,9 +104,7 @@ def test_the_researcher_brings_a_method(tmp_path: Path) -> None:
     figures = json.loads(audited.splitlines()[-1])
     assert figures["violation"] is False
     assert figures["epsilon_audited"] <= figures["epsilon_proven"]
-    assert "heavy" in gossamer(
-        "run", "--set", "algorithm.kind=heavy", at=tmp_path, fails=True
-    )  # without the file
+    assert "heavy" in gossamer("run", "--set", "algorithm.kind=heavy", at=tmp_path, fails=True)  # without the file
 
 
 def _sites(folder: Path) -> np.ndarray:
@@ -119,9 +117,7 @@ def _sites(folder: Path) -> np.ndarray:
             out = csv.writer(file)
             order = [2, 0, 1] if site == 3 else [0, 1, 2]  # one of them exports its columns in another order
             out.writerow([*(names[k] for k in order), "ill"])
-            out.writerows(
-                [*row[order], label] for row, label in zip(rows[site::4], ill[site::4], strict=True)
-            )
+            out.writerows([*row[order], label] for row, label in zip(rows[site::4], ill[site::4], strict=True))
     with (folder / "new.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(["pressure", "marker", "age"])

@@ -63,9 +63,7 @@ def test_checkpoints_hold_no_local_model(tmp_path: Path) -> None:
 
 
 def test_seeded_runs_repeat_and_system_runs_do_not(tmp_path: Path) -> None:
-    seeded = [
-        run(tmp_path, mode="paper", privacy__noise__source="seeded", rounds=20).points for _ in range(2)
-    ]
+    seeded = [run(tmp_path, mode="paper", privacy__noise__source="seeded", rounds=20).points for _ in range(2)]
     assert torch.equal(*seeded)
     fresh = [run(tmp_path, mode="paper", rounds=20).points for _ in range(2)]
     assert not torch.equal(*fresh)
@@ -102,9 +100,7 @@ def test_with_replacement_is_the_papers_baseline(tmp_path: Path) -> None:
     assert any("5.01" in flag or "5 visits" in flag for flag in paper["claim_flags"])
     # Adding up ε/5 per visit leaves the amplification by sampling unused: less is spent than is claimed.
     assert 0 < paper["epsilon_proven"] < 0.5
-    sound = plan(
-        **{**changes, "privacy__sampling": {"kind": "poisson", "lot": 10}}, privacy__adjacency="add-remove"
-    )
+    sound = plan(**{**changes, "privacy__sampling": {"kind": "poisson", "lot": 10}}, privacy__adjacency="add-remove")
     assert 0.9 < sound.figures()["epsilon_proven"] <= 1.0
     out = run(tmp_path, mode="paper", **{**changes, "rounds": 20})
     assert out.certificate["draws"] == [20] * 4
@@ -158,9 +154,7 @@ def test_noiseless_is_scikit_learns_sgd_on_mnist(tmp_path: Path) -> None:
         fit_intercept=False, random_state=0,
     )  # fmt: skip
     theirs.fit(data.x_train, data.y_train)
-    found = judged(out.result)[
-        "accuracy_mean"
-    ]  # of models that stay where they are, as in the paper: not private
+    found = judged(out.result)["accuracy_mean"]  # of models that stay where they are, as in the paper: not private
     assert found == pytest.approx(theirs.score(data.x_test, data.y_test), abs=0.015)
 
 

@@ -22,9 +22,7 @@ from gossamer.studies.jobs import Engine, Outcome, settled
 
 
 def cells(count: int, **changes: Any) -> list[Cell]:
-    return [
-        Cell(configured(**{"rounds": 4, "seed": seed, **changes}), f"cell {seed}") for seed in range(count)
-    ]
+    return [Cell(configured(**{"rounds": 4, "seed": seed, **changes}), f"cell {seed}") for seed in range(count)]
 
 
 class StartedCells(Display):

@@ -134,12 +134,7 @@ def test_every_cell_resolves_to_what_it_says(name: str, scale: str, monkeypatch:
             if "non-private" in (budget, found.labels.get("method", "").lower()):
                 assert list(found.runs) == ["paper"]
             attacked = read(name).audit is not None  # by adding a record, as the paper's accountant has it
-            if (
-                name.startswith("dp-consensus")
-                and mode == "paper"
-                and config.baseline == "none"
-                and not attacked
-            ):
+            if name.startswith("dp-consensus") and mode == "paper" and config.baseline == "none" and not attacked:
                 assert config.privacy.adjacency == "replace-one"
 
 
@@ -207,9 +202,7 @@ def test_a_table_names_its_paper_its_place_and_its_runs(name: str) -> None:
 
 
 def test_a_table_like_another_takes_over_its_keys_and_its_rules_come_last(tmp_path: Path) -> None:
-    (tmp_path / "one.toml").write_text(
-        'title = "one"\npaper = "P"\n[scale.full]\nseeds = 5\n[[rule]]\nset = {a = 1}\n'
-    )
+    (tmp_path / "one.toml").write_text('title = "one"\npaper = "P"\n[scale.full]\nseeds = 5\n[[rule]]\nset = {a = 1}\n')
     (tmp_path / "two.toml").write_text(
         f'like = "{(tmp_path / "one.toml").as_posix()}"\ntitle = "two"\n[[rule]]\nset = {{a = 2}}\n'
     )

@@ -88,9 +88,7 @@ def test_own_records_need_a_public_hold_out(recipe: str, tmp_path: Path) -> None
         "data.transform=[]",
     ]
     with pytest.raises(UserError, match="public hold-out"):
-        tune(
-            recipe, parse_overrides(own), over={"algorithm.lr": [1.0, 2.0]}, out=tmp_path / "out", quiet=True
-        )
+        tune(recipe, parse_overrides(own), over={"algorithm.lr": [1.0, 2.0]}, out=tmp_path / "out", quiet=True)
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,7 @@ def result(accuracy: float, *, proven: float | None = 1.0, claimed: float | None
     }
 
 
-def row(
-    *results: dict[str, Any], label: str = "a", baseline: str | None = None, **settings: Any
-) -> dict[str, Any]:
+def row(*results: dict[str, Any], label: str = "a", baseline: str | None = None, **settings: Any) -> dict[str, Any]:
     return {
         "recipe": label,
         "settings": settings,

@@ -97,9 +97,7 @@ class Consortium:
         self.disks = {name: MemoryStorage(lambda k, name=name: self.crash(name, k)) for name in self.names}
         self.ledgers: dict[str, list[int]] = {name: [] for name in self.names}
         self.steps: dict[str, dict[Any, Step]] = {name: {} for name in self.names}
-        self.used: dict[str, dict[int, tuple[int, Tensor]]] = {
-            name: {} for name in self.names
-        }  # use → round, value
+        self.used: dict[str, dict[int, tuple[int, Tensor]]] = {name: {} for name in self.names}  # use → round, value
         self.skipped: dict[str, list[int]] = {name: [] for name in self.names}
         self.final: dict[str, Any] = {}
         self.crashes = 0

@@ -104,9 +104,7 @@ def working() -> list[Crossing]:
 def refused() -> list[tuple[Crossing, Refusal]]:
     """A row for each refused pair, in which no other pair is refused."""
     rows = [Crossing(*values) for values in itertools.product(*AXES.values())]
-    return [
-        (next(r for r in rows if r.pairs() & REFUSED.keys() == {pair}), why) for pair, why in REFUSED.items()
-    ]
+    return [(next(r for r in rows if r.pairs() & REFUSED.keys() == {pair}), why) for pair, why in REFUSED.items()]
 
 
 def page() -> str:

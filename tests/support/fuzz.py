@@ -179,9 +179,7 @@ def _csv(rng: np.random.Generator) -> bytes:
     names = [str(rng.choice(["a", "b", "site", "y", "é", "", "1", "a b"])) for _ in range(columns)] + ["y"]
     odd = rng.random() < 0.6
     if not odd:  # a sound one
-        lines = [
-            f"{rng.normal():.3f},{rng.integers(5)},{i % 2},{i % 2}" for i in range(int(rng.integers(2, 8)))
-        ]
+        lines = [f"{rng.normal():.3f},{rng.integers(5)},{i % 2},{i % 2}" for i in range(int(rng.integers(2, 8)))]
         return "\n".join(["a,b,site,y", *lines, ""]).encode()
     rows = [
         ",".join(str(rng.choice(cells if odd and rng.random() < 0.2 else plain)) for _ in names)
@@ -254,24 +252,18 @@ def _npz(rng: np.random.Generator) -> bytes:
     arrays = {}
     for name in names[: int(rng.integers(1, 6))]:
         shape = (
-            shapes[int(rng.integers(len(shapes)))]
-            if rng.random() < 0.4
-            else ((rows, 3) if "x" in name else (rows,))
+            shapes[int(rng.integers(len(shapes)))] if rng.random() < 0.4 else ((rows, 3) if "x" in name else (rows,))
         )
         kind = kinds[int(rng.integers(len(kinds)))] if rng.random() < 0.4 else np.float32
         arrays[name] = np.zeros(shape).astype(kind)
     np.savez(buffer, **arrays)
     if rng.random() < 0.2:  # a header that promises more than there is
         lying = b"\x93NUMPY\x01\x00"
-        shape = str(
-            rng.choice(["(1000000000000,)", "(-1, 3)", "(10**9,)", "(99999999, 99999999)", "()", "(True,)"])
-        )
+        shape = str(rng.choice(["(1000000000000,)", "(-1, 3)", "(10**9,)", "(99999999, 99999999)", "()", "(True,)"]))
         header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr(
-                "x.npy", lying + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 24
-            )
+            archive.writestr("x.npy", lying + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 24)
             archive.writestr("y.npy", lying + len(header).to_bytes(2, "little") + header.encode())
     return buffer.getvalue()
 

@@ -49,9 +49,7 @@ def witness(folder: Path) -> None:
     drawn, released = os.open(folder / "drawn", flags), os.open(folder / "released", flags)
     draw, release = Stream.normal_rows, PrivateGradient.__call__
 
-    def normal_rows(
-        self: Stream, purpose: int, nodes: Any, step: int, out: Any, *args: Any, **kwargs: Any
-    ) -> None:
+    def normal_rows(self: Stream, purpose: int, nodes: Any, step: int, out: Any, *args: Any, **kwargs: Any) -> None:
         if purpose == NOISE and not isinstance(out, np.ndarray):  # for a tensor it calls itself with an array
             put(drawn, "".join(f"{node} {step}\n" for node in nodes).encode())
         if purpose == MASK and not isinstance(out, np.ndarray):

@@ -146,12 +146,8 @@ APART: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "places by value": lambda m, x: x.gather(1, x.abs().nan_to_num(0, 9, 9).long()),
     "table by value": lambda m, x: x + m.table(x[:, :1].nan_to_num(0, 9, 9).long()).flatten(1),
     "matrix inverse": lambda m, x: torch.cat([x[:, :4].reshape(-1, 2, 2).inverse().flatten(1), x[:, 4:]], 1),
-    "cholesky": lambda m, x: (
-        x * torch.linalg.cholesky(x[:, :2, None] * x[:, None, :2] + m.eye).sum((1, 2))[:, None]
-    ),
-    "solve": lambda m, x: torch.linalg.solve(x[:, :4].reshape(-1, 2, 2), x[:, 4:, None])[:, :, 0].repeat(
-        1, 3
-    ),
+    "cholesky": lambda m, x: x * torch.linalg.cholesky(x[:, :2, None] * x[:, None, :2] + m.eye).sum((1, 2))[:, None],
+    "solve": lambda m, x: torch.linalg.solve(x[:, :4].reshape(-1, 2, 2), x[:, 4:, None])[:, :, 0].repeat(1, 3),
     "attention": lambda m, x: (x[:, :, None] @ x[:, None, :]).softmax(2).sum(2),
     "eigenvalues": lambda m, x: x * torch.linalg.eigvalsh(x[:, :, None] * x[:, None, :] + x.diag_embed()),
     "determinant": lambda m, x: x * torch.linalg.slogdet(x[:, :4].reshape(-1, 2, 2))[1][:, None],

@@ -75,11 +75,7 @@ def rank_in(folder: Path) -> int:
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if (
-                    (entry / "cwd").readlink() == folder
-                    and b"--runtime" in words
-                    and b"--nnodes" not in words
-                ):
+                if (entry / "cwd").readlink() == folder and b"--runtime" in words and b"--nnodes" not in words:
                     return int(entry.name)
             except OSError:
                 continue

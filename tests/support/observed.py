@@ -48,9 +48,7 @@ KM_CASES: dict[str, KM] = {
     "box": KM(lr=LR, penalty=Box(low=-0.5, high=0.5)),
     "backward": KM(lr=LR, operator="backward"),
     "douglas-rachford": KM(lr=LR, operator="douglas-rachford", penalty=L1(weight=0.3)),
-    "peaceman-rachford": KM(
-        lr=LR, operator="peaceman-rachford", penalty=ElasticNet(weight=0.2, l2=1.0), gamma=0.2
-    ),
+    "peaceman-rachford": KM(lr=LR, operator="peaceman-rachford", penalty=ElasticNet(weight=0.2, l2=1.0), gamma=0.2),
 }
 
 

@@ -82,9 +82,7 @@ def blocks(page: Path) -> list[Block]:
 def mark_of(comment: str) -> tuple[str, bool, str, str]:
     """What a comment above a block says: the mark, whether it fails, arguments to add, the reason."""
     mark = MARK.match(comment)
-    return (
-        (mark[1] or mark[4], bool(mark[2]), mark[3] or "", mark[5] or "") if mark else ("fast", False, "", "")
-    )
+    return (mark[1] or mark[4], bool(mark[2]), mark[3] or "", mark[5] or "") if mark else ("fast", False, "", "")
 
 
 def commands(block: Block) -> Iterator[list[str]]:
@@ -166,8 +164,7 @@ def _shell(block: Block, folder: Path) -> None:
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", functions + block.code],
         cwd=folder,
-        env=os.environ
-        | {"PATH": path, "PYTHONPATH": os.pathsep.join([*_python_path(), str(folder / "installed")])},
+        env=os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join([*_python_path(), str(folder / "installed")])},
         capture_output=True,
         text=True,
         check=False,

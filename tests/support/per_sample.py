@@ -28,12 +28,8 @@ def per_sample_gradients(
         isinstance(layer, nn.RNNBase | nn.MultiheadAttention) for layer in module.modules()
     ):  # torch cannot vmap them
         own = [{name: view[i] for name, view in stack.views(points).items()} for i in range(len(x))]
-        rows = [
-            [grad(sample_loss)(own[i], *one) for one in zip(x[i], y[i], strict=True)] for i in range(len(x))
-        ]
-        flat = [
-            torch.stack([torch.cat([g[name].flatten() for name in stack.names]) for g in row]) for row in rows
-        ]
+        rows = [[grad(sample_loss)(own[i], *one) for one in zip(x[i], y[i], strict=True)] for i in range(len(x))]
+        flat = [torch.stack([torch.cat([g[name].flatten() for name in stack.names]) for g in row]) for row in rows]
         return torch.stack(flat)
     of_lot = vmap(grad(sample_loss), in_dims=(None, 0, 0), randomness="different")
     gradients = vmap(of_lot, randomness="different")(stack.views(points), x, y)
@@ -73,9 +69,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, length, width = x.shape
-        q, k, v = (
-            part.view(rows, length, 2, width // 2).transpose(1, 2) for part in self.joined(x).split(width, 2)
-        )
+        q, k, v = (part.view(rows, length, 2, width // 2).transpose(1, 2) for part in self.joined(x).split(width, 2))
         x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
         scores = (q @ k.transpose(-2, -1)).masked_fill(self.later, -torch.inf)
         x = self.norm(x + (scores.softmax(-1) @ v).transpose(1, 2).flatten(2))

@@ -49,8 +49,6 @@ def install(into: Path, package: str, modules: Mapping[str, str], entries: Mappi
         (into / f"{name}.py").write_text(code, encoding="utf-8")
     info = into / f"{package.replace('-', '_')}-1.2.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n", encoding="utf-8"
-    )
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n", encoding="utf-8")
     lines = ["[gossamer.plugins]", *(f"{name} = {module}" for name, module in entries.items())]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

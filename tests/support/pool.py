@@ -17,9 +17,7 @@ class Pool:
         self._store = meeting_point(timeout)
         command = [sys.executable, "-m", "tests.support.pool_worker", str(timeout)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.processes = [
-            start_rank(command, rank, ranks, self._store.port, **pipes) for rank in range(ranks)
-        ]
+        self.processes = [start_rank(command, rank, ranks, self._store.port, **pipes) for rank in range(ranks)]
 
     def call(self, name: str, **arguments: Any) -> list[Any]:
         """The answers of all ranks, in their order; an exception is an answer too."""

@@ -20,9 +20,7 @@ from gossamer.algorithms.push_sum import PushSum
 from gossamer.methods.km.algorithm import KM
 
 
-def push_sum_by_node(
-    P: np.ndarray, a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int
-) -> np.ndarray:
+def push_sum_by_node(P: np.ndarray, a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int) -> np.ndarray:
     """Dyn-D2P Algorithm 1, lines 10–14, one node after the other, with messages."""
     n = len(x)
     xs, ws = [row.copy() for row in x], [1.0] * n
@@ -45,17 +43,12 @@ def push_sum_fixed_point(P: np.ndarray, a: np.ndarray, b: np.ndarray, lr: float)
     return np.linalg.solve(system, lr * P @ (a[:, None] * b)) / w[:, None]
 
 
-def dsgd_by_node(
-    W: np.ndarray, a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int
-) -> np.ndarray:
+def dsgd_by_node(W: np.ndarray, a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int) -> np.ndarray:
     """dp-consensus Algorithm 1, lines 5–10."""
     n, x = len(x), x.copy()
     for _ in range(rounds):
         x = np.stack(
-            [
-                sum(W[i, j] * x[j] for j in range(n) if W[i, j] > 0) - lr * a[i] * (x[i] - b[i])
-                for i in range(n)
-            ]
+            [sum(W[i, j] * x[j] for j in range(n) if W[i, j] > 0) - lr * a[i] * (x[i] - b[i]) for i in range(n)]
         )
     return x
 
@@ -65,9 +58,7 @@ def dsgd_fixed_point(W: np.ndarray, a: np.ndarray, b: np.ndarray, lr: float) -> 
     return np.linalg.solve(np.eye(len(a)) - W + lr * np.diag(a), lr * a[:, None] * b)
 
 
-def dsgt_by_node(
-    W: np.ndarray, a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int
-) -> np.ndarray:
+def dsgt_by_node(W: np.ndarray, a: np.ndarray, b: np.ndarray, x: np.ndarray, lr: float, rounds: int) -> np.ndarray:
     """dp-consensus Algorithm 2, lines 6–12."""
     n, x = len(x), x.copy()
     y, g = np.zeros_like(x), np.zeros_like(x)
@@ -114,9 +105,7 @@ def dinno_by_node(
             for _ in range(steps):
                 optimisers[i].zero_grad()
                 psi = points[i]
-                pull = sum(
-                    ((psi - (thetas[i] + thetas[j]) / 2).square().sum() for j in neighbours), torch.zeros(())
-                )
+                pull = sum(((psi - (thetas[i] + thetas[j]) / 2).square().sum() for j in neighbours), torch.zeros(()))
                 loss = a[i] / 2 * (psi - torch.from_numpy(b[i])).square().sum() + psi @ duals[i] + rho * pull
                 loss.backward()
                 optimisers[i].step()

@@ -108,9 +108,7 @@ class Peers:
         """Until all have ended well."""
         self.until(lambda: all(child.poll() is not None for child in self.children.values()), seconds)
         ended = {name: child.returncode for name, child in self.children.items()}
-        assert set(ended.values()) == {0}, {
-            name: self.said(name)[-400:] for name, code in ended.items() if code
-        }
+        assert set(ended.values()) == {0}, {name: self.said(name)[-400:] for name, code in ended.items() if code}
 
     def until(self, true: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -43,6 +43,4 @@ def event(step: int = 0, sigma: float = 1.0) -> Event:
 def composed_delta(noise: Noise, shifts: Sequence[float], epsilon: float, step: float = 1e-3) -> float:
     """Upper bound on δ(ε) of independent releases, one per shift: K steps, or the coordinates of a vector."""
     counts = Counter(abs(shift) for shift in shifts if shift != 0)
-    return Composition([(NoisePair(noise, shift), count) for shift, count in counts.items()]).delta(
-        epsilon, step
-    )
+    return Composition([(NoisePair(noise, shift), count) for shift, count in counts.items()]).delta(epsilon, step)

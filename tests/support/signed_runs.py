@@ -55,9 +55,7 @@ def relaid(run: Path, blocks: Sequence[range]) -> None:
     by_node = read_all(run)
     (run / "ledger.jsonl").unlink()
     for nodes, path in ledger_paths(run, blocks).items():
-        headers = {
-            i: {k: v for k, v in by_node[i][0].items() if k not in ("version", "nodes")} for i in nodes
-        }
+        headers = {i: {k: v for k, v in by_node[i][0].items() if k not in ("version", "nodes")} for i in nodes}
         with LedgerBook.create(path, headers, sync=False) as book:
             for i in nodes:
                 for event in by_node[i][1]:

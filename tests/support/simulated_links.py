@@ -60,9 +60,7 @@ class Network:
 
     def run(self, work: Mapping[str, Callable[[], None]]) -> None:
         """All of it, to the end; the first error of a site, if there was one."""
-        threads = [
-            threading.Thread(target=self._work, args=(name, job), daemon=True) for name, job in work.items()
-        ]
+        threads = [threading.Thread(target=self._work, args=(name, job), daemon=True) for name, job in work.items()]
         for name in work:
             self._sites[name].waiting = True
         for name in self._sites.keys() - work.keys():

@@ -35,9 +35,7 @@ def simulate(peers: Peers, folder: Path, *, cut: float, window: float, seed: int
         out = folder / name / "simulated"
         out.mkdir()
         found = Participation.open(peers.study, folder / name, out, now())
-        done[name] = take_part(
-            found, out, wait=60.0, clock=network.clock, open_links=lambda: network.links(name)
-        )
+        done[name] = take_part(found, out, wait=60.0, clock=network.clock, open_links=lambda: network.links(name))
 
     def weather() -> None:
         pick = random.Random(seed)

@@ -67,9 +67,7 @@ class Authority:
 def member(site: Identity, address: str | None = None) -> Member:
     """As the roster has it."""
     certificate = site.certificate.decode()
-    return Member(
-        name=site.name, certificate=certificate, address=address, records=100, joined=Joined(version=1)
-    )
+    return Member(name=site.name, certificate=certificate, address=address, records=100, joined=Joined(version=1))
 
 
 def wait_up(links: GrpcLinks, deadline: float) -> bool:

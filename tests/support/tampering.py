@@ -138,8 +138,6 @@ def same_content(one: Path, two: Path) -> bool:
     try:
         left, right = json.loads(a), json.loads(b)
         skip = (*ADDED_LATER, "resumed")
-        return {k: v for k, v in left.items() if k not in skip} == {
-            k: v for k, v in right.items() if k not in skip
-        }
+        return {k: v for k, v in left.items() if k not in skip} == {k: v for k, v in right.items() if k not in skip}
     except (ValueError, AttributeError, RecursionError):
         return False

@@ -21,9 +21,7 @@ class Step:
     place: Place
     channel: int
     sent: Mapping[str, tuple[int, float]]  # receiver → (number of the parcel, share)
-    added: Sequence[
-        tuple[str, int, int]
-    ]  # (sender, incarnation, number); this site itself for what came back
+    added: Sequence[tuple[str, int, int]]  # (sender, incarnation, number); this site itself for what came back
     returned_from: Sequence[str] = ()  # to whom those that came back had gone, in their order
 
 
@@ -61,9 +59,7 @@ def total(masses: Sequence[Mass], channel: int = 0) -> list[Tensor]:
             receiver = by_name[to].inbound.get(mass.name) if to in by_name else None
             for number, parcel in link.parcels.items():
                 known = receiver is not None and receiver.incarnation == mass.incarnation
-                gone = (
-                    known and receiver is not None and (number in receiver.taken or number < receiver.oldest)
-                )
+                gone = known and receiver is not None and (number in receiver.taken or number < receiver.oldest)
                 if parcel.channel == channel and not gone:
                     add(parcel.content)
     assert found is not None

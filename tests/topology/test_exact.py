@@ -116,9 +116,7 @@ def test_figures_are_those_of_a_mean() -> None:
 def apart(found: Filter, W: np.ndarray, seed: int = 0) -> float:
     """How far the filter's outcome is from the mean, as a share of the largest value."""
     values = np.random.default_rng(seed).standard_normal((len(W), 10))
-    return float(
-        np.abs(found.mean(values, lambda rows: W @ rows) - values.mean(0)).max() / np.abs(values).max()
-    )
+    return float(np.abs(found.mean(values, lambda rows: W @ rows) - values.mean(0)).max() / np.abs(values).max())
 
 
 @pytest.mark.parametrize(

@@ -287,9 +287,7 @@ class TestDropout:
         ("erdos-renyi", "doubly", {"p": 0.5}),
     ],
 )
-def test_slow_links_keep_the_mass_and_have_their_turn(
-    kind: str, weights: str, options: dict[str, Any]
-) -> None:
+def test_slow_links_keep_the_mass_and_have_their_turn(kind: str, weights: str, options: dict[str, Any]) -> None:
     n, every = 10, 3
     plain = build(kind, nodes=n, weights=weights, seed=4, **options)
     topo = build(kind, nodes=n, weights=weights, seed=4, slow={"share": 0.6, "every": every}, **options)

@@ -123,13 +123,9 @@ def test_star() -> None:
 
 def test_no_symmetric_weights_make_a_star_of_five_mix_as_the_ring_does() -> None:
     """What DP-dKM's Figure 2 says the other way round. By convexity the best star treats all leaves alike."""
-    ring, star = (
-        build(kind, nodes=5, weights="doubly", seed=0).figures()["spectral gap"] for kind in ("ring", "star")
-    )
+    ring, star = (build(kind, nodes=5, weights="doubly", seed=0).figures()["spectral gap"] for kind in ("ring", "star"))
     laplacian = nx.laplacian_matrix(nx.star_graph(4)).toarray()
-    every = [
-        np.sort(np.abs(np.linalg.eigvalsh(np.eye(5) - a * laplacian)))[-2] for a in np.linspace(0, 0.5, 601)
-    ]
+    every = [np.sort(np.abs(np.linalg.eigvalsh(np.eye(5) - a * laplacian)))[-2] for a in np.linspace(0, 0.5, 601)]
     assert 1 - ring == pytest.approx(0.539, abs=5e-4)
     assert 1 - star == pytest.approx(0.8)
     assert min(every) == pytest.approx(2 / 3)

@@ -100,9 +100,7 @@ def test_mapped_records_train_the_same_models(
     assert one.dataset.test_shares_rows == two.dataset.test_shares_rows
 
 
-def test_many_files_are_mapped_where_together_they_are_large(
-    tables: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_files_are_mapped_where_together_they_are_large(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """100 rows of 4 numbers a file are 1,600 bytes; a tenth of the memory is 3,000."""
     monkeypatch.setattr(mapped, "free_memory", lambda: 30_000.0)
     parts = assemble(outlined(on_tables(tables, path=str(tables / "site-{node}.parquet"))))

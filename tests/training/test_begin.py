@@ -119,12 +119,8 @@ def test_ranks_that_read_their_columns_in_another_way_are_refused(tmp_path: Path
     assert narrow == joined("b,a,y", columns={"a": [0, 4], "b": [0, 9]})  # a file's order is its own
     one, other = joined("a,b,y"), joined("b,a,y")
     assert {name for name in one if one[name] != other[name]} == {COLUMNS}
-    with pytest.raises(
-        UserError, match=r"rank 1 has another order or declaration of columns .*data\.features"
-    ):
-        require_same_everywhere(
-            assemble(outlined(**FIXED)), Others(lambda here: {**here, COLUMNS: other[COLUMNS]})
-        )
+    with pytest.raises(UserError, match=r"rank 1 has another order or declaration of columns .*data\.features"):
+        require_same_everywhere(assemble(outlined(**FIXED)), Others(lambda here: {**here, COLUMNS: other[COLUMNS]}))
 
 
 def test_a_digest_follows_every_setting_but_those_left_out() -> None:

@@ -58,9 +58,7 @@ def test_the_total_is_the_composition_of_all_ledgers(table: Path, tmp_path: Path
     stated = runs[1].certificate["budget"]
     assert stated["epsilon"] == pytest.approx(together, rel=1e-9)
     assert together > 1.3 > runs[1].certificate["epsilon_proven"]
-    assert runs[0].certificate["budget"]["epsilon"] == pytest.approx(
-        runs[0].certificate["epsilon_proven"], rel=1e-9
-    )
+    assert runs[0].certificate["budget"]["epsilon"] == pytest.approx(runs[0].certificate["epsilon_proven"], rel=1e-9)
     assert (stated["runs"], stated["delta"], stated["adjacency"]) == (2, 1e-5, "add-remove")
     assert stated["unit"]
     assert stated["observer"]
@@ -102,9 +100,7 @@ def test_a_resumed_run_counts_once(table: Path, tmp_path: Path) -> None:
     (settled,) = account(table).spendings
     assert settled.run == reserved[0].run
     assert outcome.certificate["budget"]["runs"] == 1
-    assert outcome.certificate["budget"]["epsilon"] == pytest.approx(
-        outcome.certificate["epsilon_proven"], rel=1e-9
-    )
+    assert outcome.certificate["budget"]["epsilon"] == pytest.approx(outcome.certificate["epsilon_proven"], rel=1e-9)
 
 
 def test_a_run_that_cannot_begin_spends_nothing(table: Path, tmp_path: Path) -> None:
@@ -130,9 +126,7 @@ def test_a_cap_refuses_the_run_before_anything_is_written(table: Path, tmp_path:
 
 def test_what_was_drawn_is_settled_not_what_was_planned(table: Path, tmp_path: Path) -> None:
     """Nobody writes the shared model with controller = pass-end but at a pass's end: fewer releases than turns."""
-    asked = on_table(table) | {
-        "algorithm": {"kind": "without-replacement", "lr": 0.1, "controller": "pass-end"}
-    }
+    asked = on_table(table) | {"algorithm": {"kind": "without-replacement", "lr": 0.1, "controller": "pass-end"}}
     asked["privacy"] = {
         "epsilon": 1.0,
         "sampling": {"kind": "one-pass", "lot": 10},
@@ -174,9 +168,7 @@ def test_every_node_with_a_file_of_its_own_has_its_own_account(tmp_path: Path) -
     # So have files in one folder.
     for i in range(2):
         write_table(tmp_path / f"site-{i}.csv", seed=10 + i)
-    third = api.run(
-        {**asked, "data": {**asked["data"], "path": str(tmp_path / "site-{node}.csv")}}, out=tmp_path / "c"
-    )
+    third = api.run({**asked, "data": {**asked["data"], "path": str(tmp_path / "site-{node}.csv")}}, out=tmp_path / "c")
     assert third.certificate["budget"]["runs"] == 1
     assert len(account_files()) == 5
 
@@ -352,10 +344,7 @@ def test_another_name_for_the_same_records_starts_no_new_account(table: Path, tm
 
 def test_the_names_of_accounts_are_written_in_one_way(table: Path) -> None:
     names = ("caf\u00e9  patients ", "cafe\u0301 patients")
-    assert (
-        len({api.plan(on_table(table), {"privacy.account": name}).asked.privacy.account for name in names})
-        == 1
-    )
+    assert len({api.plan(on_table(table), {"privacy.account": name}).asked.privacy.account for name in names}) == 1
     for wrong in ("", "../x", "a/b", ".hidden", "a\0b", "x" * 300):
         with pytest.raises(UserError, match=r"privacy\.account"):
             api.plan(on_table(table), {"privacy.account": wrong})
@@ -415,8 +404,7 @@ def test_processes_at_once_share_one_new_account(table: Path, tmp_path: Path) ->
     program = "import sys; from gossamer.training import api; api.run({!r}, {!r}, out=sys.argv[1])"
     command = program.format(on_table(table), {"privacy.cap": 1.05 * alone})
     started = [
-        subprocess.Popen([sys.executable, "-c", command, str(tmp_path / name)], stderr=subprocess.PIPE)
-        for name in "ab"
+        subprocess.Popen([sys.executable, "-c", command, str(tmp_path / name)], stderr=subprocess.PIPE) for name in "ab"
     ]
     errors = [process.communicate()[1] for process in started]
     assert sorted(process.returncode == 0 for process in started) == [False, True]
@@ -432,9 +420,7 @@ def test_records_that_change_while_a_run_is_under_way_keep_its_account(table: Pa
 
     execute(assemble(Plan.of(resolve(on_table(table)))), out=tmp_path / "runs" / "a", on_round=edit)
     (path,) = account_files()
-    (left,) = Account(
-        replace(places(resolve(on_table(table)), None, range(3))[0].source, name=path.stem)
-    ).spendings
+    (left,) = Account(replace(places(resolve(on_table(table)), None, range(3))[0].source, name=path.stem)).spendings
     assert left.settled
 
 
@@ -585,9 +571,7 @@ def test_each_account_has_its_owners_cap(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ranks_keep_the_accounts_of_their_nodes_and_share_the_totals_only(
-    two_ranks: Pool, tmp_path: Path
-) -> None:
+def test_ranks_keep_the_accounts_of_their_nodes_and_share_the_totals_only(two_ranks: Pool, tmp_path: Path) -> None:
     folder = tmp_path / "accounts"  # the ranks have another user folder than the test
     for i in range(3):
         (tmp_path / str(i)).mkdir()

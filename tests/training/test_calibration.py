@@ -46,9 +46,7 @@ def test_other_noises_stop_at_the_budget_too() -> None:
     node = outlined("dp-dkm/lasso", **changes).privacy.nodes[0]
     assert 1 < node.allowance < 80
     assert node.proven.epsilon <= 0.5
-    more = outlined("dp-dkm/lasso", **changes, rounds=node.allowance + 1, privacy__epsilon=9.0).privacy.nodes[
-        0
-    ]
+    more = outlined("dp-dkm/lasso", **changes, rounds=node.allowance + 1, privacy__epsilon=9.0).privacy.nodes[0]
     assert more.allowance == node.allowance + 1
     assert more.proven.epsilon > 0.5
 
@@ -63,9 +61,7 @@ def test_a_fixed_multiplier_stops_after_whole_passes() -> None:
 
 def test_a_multiplier_is_that_of_the_first_round() -> None:
     for changes in ({}, {"privacy__centre": 0.1, "privacy__clip": {"kind": "constant", "bound": 1.0}}):
-        planned = outlined(
-            rounds=20, privacy__noise__multiplier=3.0, privacy__epsilon=None, **changes
-        ).privacy
+        planned = outlined(rounds=20, privacy__noise__multiplier=3.0, privacy__epsilon=None, **changes).privacy
         node = planned.nodes[0]
         assert node.factor * planned.shape(planned.draws_before) == pytest.approx(3.0, rel=1e-12)
         assert node.allowance == planned.draws
@@ -89,9 +85,7 @@ def test_truncated_noise_ends_where_asked_or_where_it_costs_next_to_nothing() ->
 
 
 def test_several_runs_that_share_a_budget_cost_it_together() -> None:
-    one, four = (
-        outlined(rounds=20, privacy__sampling={"kind": "full"}, privacy__runs=runs).privacy for runs in (1, 4)
-    )
+    one, four = (outlined(rounds=20, privacy__sampling={"kind": "full"}, privacy__runs=runs).privacy for runs in (1, 4))
     assert four.nodes[0].factor == pytest.approx(2 * one.nodes[0].factor, rel=1e-6)
 
 
@@ -164,9 +158,7 @@ def pairs(records: list[int], rate: float) -> list[tuple[float, float]]:
 
 
 @given(records=st.lists(st.integers(20, 500), min_size=1, max_size=6), rate=st.floats(0.001, 0.05))
-def test_a_rounds_records_are_those_of_all_nodes_and_every_node_has_its_say(
-    records: list[int], rate: float
-) -> None:
+def test_a_rounds_records_are_those_of_all_nodes_and_every_node_has_its_say(records: list[int], rate: float) -> None:
     for weighting, config in BY_WEIGHTING.items():
         made = pool(config, records, pairs(records, rate))
         assert made.records == sum(records)

@@ -53,9 +53,7 @@ def as_toml(folder: Path, **data: Any) -> str:
 def test_undeclared_classes_are_refused_at_every_door(command: Any, tmp_path: Path, door: str) -> None:
     write(tmp_path / "all.csv", 40)
     write(tmp_path / "public.csv", 20, seed=1)
-    recipe = as_toml(
-        tmp_path, path=str(tmp_path / "all.csv"), test=str(tmp_path / "public.csv"), classes=None
-    )
+    recipe = as_toml(tmp_path, path=str(tmp_path / "all.csv"), test=str(tmp_path / "public.csv"), classes=None)
     more = ["--over", "algorithm.lr=0.1,0.2"] if door == "tune" else []
     code, _, err = command(door, recipe, *more)
     assert code == 2
@@ -80,9 +78,7 @@ def test_a_file_per_node_works_in_comparisons_as_in_runs(command: Any, tmp_path:
     assert row["epsilon_proven"] == pytest.approx(alone["epsilon_proven"])
 
 
-@pytest.mark.parametrize(
-    "kind", [name for name, kind in datasets.kinds.items() if name.startswith("synthetic")]
-)
+@pytest.mark.parametrize("kind", [name for name, kind in datasets.kinds.items() if name.startswith("synthetic")])
 def test_every_seed_has_records_of_its_own_where_they_are_drawn(kind: str) -> None:
     """A comparison over seeds must not train all of them on the records of the first."""
     cache = DataCache()

@@ -76,9 +76,7 @@ def test_mapped_records_do_not_count() -> None:
 def test_draws_that_would_take_minutes_to_price_are_refused() -> None:
     for changes, most in (({}, "30,000"), ({"algorithm__kind": "const-d2p"}, "200,000")):
         config = configured(rounds=1_000_000, **changes)
-        with pytest.raises(
-            UserError, match=rf"rounds = 1000000 means 1,000,000 draws .* at most {most} draws"
-        ):
+        with pytest.raises(UserError, match=rf"rounds = 1000000 means 1,000,000 draws .* at most {most} draws"):
             refuse_long_pricing(config, config.rounds)
         refuse_long_pricing(config, 30_000)
     refuse_long_pricing(configured(privacy__sampling={"kind": "full"}, rounds=1_000_000), 1_000_000)
@@ -100,14 +98,10 @@ def test_a_users_own_module_is_counted_too() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "word", ["MLP 2000, 2000, 2 ranks", "record by record, full", "width 16", "complete"]
-)
+@pytest.mark.parametrize("word", ["MLP 2000, 2000, 2 ranks", "record by record, full", "width 16", "complete"])
 def test_a_run_takes_no_more_than_was_estimated(word: str) -> None:
     """A few lines of the table in docs/performance.md, measured again."""
-    done = subprocess.run(
-        [sys.executable, str(MEASURE), "--only", word], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, str(MEASURE), "--only", word], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("|") >= 5, "no line has that name"
 

@@ -72,14 +72,10 @@ TASKS: list[Any] = [
 
 
 @pytest.mark.parametrize(("changes", "measures"), TASKS, ids=["counts", "quantile", "labels"])
-def test_tasks_and_measures_through_the_door(
-    changes: dict[str, Any], measures: list[str], tmp_path: Path
-) -> None:
+def test_tasks_and_measures_through_the_door(changes: dict[str, Any], measures: list[str], tmp_path: Path) -> None:
     """Every figure of the average model is scikit-learn's of what its predictions say."""
     few = {"nodes": 2, "rounds": 2, "topology.kind": "complete", "privacy.sampling": {"kind": "full"}}
-    outcome = gossamer.run(
-        "quickstart", {**few, **changes, "evaluation.measures": measures}, out=tmp_path / "run"
-    )
+    outcome = gossamer.run("quickstart", {**few, **changes, "evaluation.measures": measures}, out=tmp_path / "run")
     data = outlined(nodes=2, topology__kind="complete", **changes).config.data.load(seed=0)
     x, y, found = data.x_test, data.y_test, outcome.result
     said = outcome.predict(x)
@@ -109,18 +105,12 @@ def test_of_many_nodes_a_sample_is_judged_and_said(tmp_path: Path, monkeypatch: 
     assert sample == scored_nodes(o.config)  # by the seed alone
     assert scored_nodes(outlined(rounds=2, evaluation__nodes=8).config) is None
     assert scored_nodes(outlined(rounds=2).config) is None
-    chosen = {
-        tuple(scored_nodes(outlined(rounds=2, evaluation__nodes=3, seed=s).config) or ()) for s in range(9)
-    }
+    chosen = {tuple(scored_nodes(outlined(rounds=2, evaluation__nodes=3, seed=s).config) or ()) for s in range(9)}
     assert len(chosen) > 3
     parts, group = assemble(o), Alone(8)
     run = Run.begin(parts, tmp_path / "r", group)
     try:
-        state = (
-            run.state._replace(x=torch.randn_like(run.state.x))
-            if hasattr(run.state, "_replace")
-            else run.state
-        )
+        state = run.state._replace(x=torch.randn_like(run.state.x)) if hasattr(run.state, "_replace") else run.state
         row = Evaluation(run, group)(2, state)
         monkeypatch.setattr("gossamer.training.evaluate.scored_nodes", lambda config: None)
         whole = Evaluation(run, group)(2, state)

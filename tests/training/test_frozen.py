@@ -95,9 +95,7 @@ def parts(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """(trained, everything else)."""
     trained = {name for name, p in module.named_parameters() if p.requires_grad}
     state = {name: value.clone() for name, value in module.state_dict().items()}
-    return {n: v for n, v in state.items() if n in trained}, {
-        n: v for n, v in state.items() if n not in trained
-    }
+    return {n: v for n, v in state.items() if n in trained}, {n: v for n, v in state.items() if n not in trained}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,9 +133,7 @@ def test_a_run_leaves_them_alone_and_counts_only_what_is_trained(kind: str, tmp_
     assert {value.shape[1] for value in load_file(kept).values() if value.ndim == 2} <= {0, 1, count}
     assert (tmp_path / "r" / "ledger.jsonl").is_file()
     every = sum(p.numel() for p in module.parameters())
-    assert (
-        gossamer.plan("quickstart", QUICK, module=module).size == f"{count:,} of {every:,} parameters trained"
-    )
+    assert gossamer.plan("quickstart", QUICK, module=module).size == f"{count:,} of {every:,} parameters trained"
 
 
 def test_a_stored_run_and_its_exports_have_the_values_of_the_run(tmp_path: Path) -> None:
@@ -158,9 +154,7 @@ def test_a_stored_run_and_its_exports_have_the_values_of_the_run(tmp_path: Path)
 
 def test_a_module_that_does_not_fit_the_run_is_a_sentence(tmp_path: Path) -> None:
     gossamer.run("quickstart", QUICK, module=made("below"), out=tmp_path / "r")
-    with pytest.raises(
-        UserError, match=r"'1\.weight', which the run did not train; .* requires_grad = False"
-    ):
+    with pytest.raises(UserError, match=r"'1\.weight', which the run did not train; .* requires_grad = False"):
         gossamer.load(tmp_path / "r", module=chain()).module()
     smaller = nn.Sequential(nn.Flatten(), nn.Identity(), nn.ReLU(), *list(made("below"))[3:])
     with pytest.raises(UserError, match=r"no '1\.(weight|bias)' of shape .* which the run kept frozen"):

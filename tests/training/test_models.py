@@ -35,9 +35,7 @@ def test_predictions_on_the_hold_out_give_the_printed_accuracy_exactly(tmp_path:
 
 
 def test_push_sum_is_divided_and_checkpoints_say_that_they_are_not(tmp_path: Path) -> None:
-    outcome = trained(
-        tmp_path, {"algorithm.kind": "constd2p", "privacy.claim": "none", "topology.kind": "star"}
-    )
+    outcome = trained(tmp_path, {"algorithm.kind": "constd2p", "privacy.claim": "none", "topology.kind": "star"})
     (file,) = (outcome.directory / "checkpoints").iterdir()
     state = load_file(file)
     assert not torch.equal(state["w"], torch.ones(3, 1))
@@ -64,9 +62,7 @@ def test_of_a_method_with_a_shared_model_that_one_alone_is_kept(tmp_path: Path) 
     loaded = gossamer.load(tmp_path / "r")
     with safe_open(tmp_path / "r" / "models.safetensors", "pt") as file:
         assert file.get_tensor("1.weight").shape == (1, 10, 64)
-    digits = datasets.parse(
-        {"kind": "digits"}
-    ).load()  # not scaled: that is done to new rows, as to training rows
+    digits = datasets.parse({"kind": "digits"}).load()  # not scaled: that is done to new rows, as to training rows
     right = float((loaded.predict(digits.x_test, 3) == digits.y_test).mean())
     assert right == outcome.result["accuracy_by_node"][3] == outcome.result["accuracy_average_model"]
     assert loaded.models.description.probabilities == "sigmoid"
@@ -91,9 +87,7 @@ def test_a_module_of_ones_own_is_asked_for_and_its_names_are_checked(tmp_path: P
     found = gossamer.load(outcome.directory, module=net)
     np.testing.assert_array_equal(found.predict(rows, 1), outcome.predict(rows, 1))
     with pytest.raises(UserError, match=r"the run trained one of shape"):
-        gossamer.load(
-            outcome.directory, module=nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 2))
-        ).module()
+        gossamer.load(outcome.directory, module=nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 2))).module()
 
 
 def test_one_class_against_the_rest_is_named(tmp_path: Path) -> None:

@@ -136,9 +136,7 @@ def test_a_loss_is_any_function_of_one_record(tmp_path: Path) -> None:
     torch.testing.assert_close(ours.points, plain.points)
     module = trained(tmp_path, "c", {**wide, "algorithm.lr": 0.5}, loss=nn.CrossEntropyLoss(reduction="none"))
     torch.testing.assert_close(module.points, plain.points)
-    with pytest.raises(
-        UserError, match="it must give one number for each, as torch's losses do with reduction"
-    ):
+    with pytest.raises(UserError, match="it must give one number for each, as torch's losses do with reduction"):
         trained(tmp_path, "d", loss=nn.CrossEntropyLoss())
     assert not (tmp_path / "d").exists()
 
@@ -146,9 +144,7 @@ def test_a_loss_is_any_function_of_one_record(tmp_path: Path) -> None:
 def test_records_in_memory_are_as_private_as_those_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.classes is not set: which labels occur is private"):
         gossamer.run(SMALL, data=(X, Y))
-    with pytest.raises(
-        UserError, match=r"data\.records is not set: how many records a node holds is private"
-    ):
+    with pytest.raises(UserError, match=r"data\.records is not set: how many records a node holds is private"):
         gossamer.run(SMALL, data=gossamer.Data((X, Y), classes=2))
     with pytest.raises(UserError, match=r"data\.test holds training records"):
         gossamer.run(SMALL, data=gossamer.Data((X, Y), classes=2, count=15, test=(X[:3], Y[:3])))
@@ -159,9 +155,7 @@ def test_records_in_memory_are_as_private_as_those_in_a_file(tmp_path: Path) -> 
     assert "sha256" not in manifest
     assert any("handed over in memory" in note for note in done.certificate["notes"])
     read_off = trained(tmp_path, "off", {"data.read_off": ["records"]})
-    assert any(
-        "number of records of each node was read off" in note for note in read_off.certificate["notes"]
-    )
+    assert any("number of records of each node was read off" in note for note in read_off.certificate["notes"])
 
 
 def test_a_list_by_node_says_how_many_nodes_there_are() -> None:

@@ -218,9 +218,7 @@ def test_no_record_ends_a_run(kind: str, tmp_path: Path, capfd: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_nor_does_one_that_is_held_out(
-    private: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nor_does_one_that_is_held_out(private: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     x, y = records(45)
     x[slice(0, 40, 3) if private else 43] = 7.0
     held_out = {} if private else {"test": (x[40:], y[40:])}
@@ -233,9 +231,7 @@ def test_nor_does_one_that_is_held_out(
 @pytest.mark.parametrize("kind", ["transformer layer", "attention by hand", "lstm"])
 def test_is_book_kept(kind: str) -> None:
     x, y = records(4)
-    ClippedSum(TRAINED[kind](), nn.CrossEntropyLoss(reduction="none"), method="book-keeping").try_on(
-        x[None], y[None]
-    )
+    ClippedSum(TRAINED[kind](), nn.CrossEntropyLoss(reduction="none"), method="book-keeping").try_on(x[None], y[None])
 
 
 def test_that_it_is_slower_is_said_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

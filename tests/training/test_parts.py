@@ -57,16 +57,13 @@ CHANGES: dict[str, Any] = {
 def data(records: Any, **options: Any) -> gossamer.Data:
     public = RNG.integers(1, 20, (30, LENGTH))
     by_name = {"tokens": public, "mask": np.ones_like(public, bool)}
-    test = (
-        (by_name, np.arange(30) % 2) if isinstance(records, tuple) and isinstance(records[0], dict) else None
-    )
+    test = (by_name, np.arange(30) % 2) if isinstance(records, tuple) and isinstance(records[0], dict) else None
     return gossamer.Data(records, classes=2, count=ROWS // NODES, test=test, **options)
 
 
 def by_node(records: Any) -> list[Any]:
     return [
-        tuple([value for i, value in enumerate(part) if i % NODES == node] for part in records)
-        for node in range(NODES)
+        tuple([value for i, value in enumerate(part) if i % NODES == node] for part in records) for node in range(NODES)
     ]
 
 
@@ -95,9 +92,7 @@ def test_such_a_run_is_resumed_loaded_used_and_exported(tmp_path: Path) -> None:
 
     changes = {**CHANGES, "evaluation.every": 1}
     with pytest.raises(StopError):
-        gossamer.run(
-            "quickstart", changes, module=reader(), data=given, out=tmp_path / "cut", callbacks=[stop]
-        )
+        gossamer.run("quickstart", changes, module=reader(), data=given, out=tmp_path / "cut", callbacks=[stop])
     resumed = gossamer.resume(tmp_path / "cut", module=reader(), data=given)
     torch.testing.assert_close(resumed.points, outcome.points)
 

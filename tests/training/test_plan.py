@@ -47,9 +47,7 @@ def test_a_module_of_ones_own_replaces_the_models_and_may_not_mix_records() -> N
     assert made.module is own
     assert made.stack.dim == 640
     with pytest.raises(UserError, match="BatchNorm"):
-        Plan.of(
-            configured(**SILENT), module=nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))
-        )
+        Plan.of(configured(**SILENT), module=nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10)))
 
 
 def test_a_module_that_looks_at_the_lot_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -31,9 +31,7 @@ def table(path: Path, head: str, *lines: str) -> Path:
     return path
 
 
-def test_the_declared_hold_out_gives_the_printed_figure_and_nothing_to_hide(
-    run: Path, tmp_path: Path
-) -> None:
+def test_the_declared_hold_out_gives_the_printed_figure_and_nothing_to_hide(run: Path, tmp_path: Path) -> None:
     found = predict_file(run, run.parent / "new.csv", tmp_path / "p.csv", node=1)
     from gossamer.training.load import load
 
@@ -147,9 +145,7 @@ def test_records_without_names_of_columns_need_arrays(tmp_path: Path) -> None:
     from gossamer.data.inputs import Inputs
     from gossamer.training.predict import _from_table
 
-    with pytest.raises(
-        UserError, match=r"records of shape \(1, 8, 8\) without names of columns; give an \.npz file"
-    ):
+    with pytest.raises(UserError, match=r"records of shape \(1, 8, 8\) without names of columns; give an \.npz file"):
         _from_table("csv", tmp_path / "n.csv", Inputs(shape=(1, 8, 8)))
 
 

@@ -62,9 +62,7 @@ def run(tmp_path: Path, base: Any = DIGITS, **changes: Any) -> Any:
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_the_share_is_what_the_moments_cost_alone_and_all_is_met_together(
-    adjacency: str, share: float
-) -> None:
+def test_the_share_is_what_the_moments_cost_alone_and_all_is_met_together(adjacency: str, share: float) -> None:
     plan = outlined(
         DIGITS, **{**PRIVATE, "privacy__preprocessing": share}, privacy__adjacency=adjacency,
         algorithm__controller="pass-end",
@@ -167,18 +165,12 @@ def test_a_run_whose_components_are_lost_does_not_draw_new_ones(tmp_path: Path) 
 
 def test_moments_on_file_are_never_drawn_again(tmp_path: Path) -> None:
     """Killed between the event and the file: the noise is gone with its key, and new noise would be a second release."""
-    header = {
-        0: {"delta": 1e-5, "adjacency": "add-remove", "unit": "one record of one node", "noise": "system"}
-    }
+    header = {0: {"delta": 1e-5, "adjacency": "add-remove", "unit": "one record of one node", "noise": "system"}}
     records = Records(torch.eye(3), torch.zeros(3), [3])
 
     def draw(book: LedgerBook, seed: int) -> torch.Tensor:
-        event = Event(
-            -1, Gaussian(sigma=2.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove")
-        )
-        return private_totals(
-            SecondMoment(3), records, [0], events=[event], stream=Stream.seeded(seed), book=book
-        )
+        event = Event(-1, Gaussian(sigma=2.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove"))
+        return private_totals(SecondMoment(3), records, [0], events=[event], stream=Stream.seeded(seed), book=book)
 
     book = LedgerBook.create(tmp_path / "ledger.jsonl", header, sync=False)
     first = draw(book, 0)

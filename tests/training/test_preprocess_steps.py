@@ -59,9 +59,7 @@ def released(
 
 @pytest.mark.parametrize("noise", [0.0, 10.0, 1e6])
 @pytest.mark.parametrize("name", ASKED)
-def test_whatever_is_released_gives_finite_records_of_the_shape_that_was_planned(
-    name: str, noise: float
-) -> None:
+def test_whatever_is_released_gives_finite_records_of_the_shape_that_was_planned(name: str, noise: float) -> None:
     source, dataset, step = digits(ASKED[name])
     assert step.released_as is step.summary(source, dataset).released_as
     assert step.part > 0
@@ -165,18 +163,14 @@ def test_without_noise_it_says_so() -> None:
     assert all(isinstance(event.release, Unnoised) for event in events)
 
 
-SOURCE_STANDARDISE = datasets.parse(
-    {"kind": "digits", "standardise": {"kind": "quantiles", "within": [0.0, 1e6]}}
-)
+SOURCE_STANDARDISE = datasets.parse({"kind": "digits", "standardise": {"kind": "quantiles", "within": [0.0, 1e6]}})
 DRAW = np.random.default_rng(0)
 HEAVY = np.exp(DRAW.normal(3.0, 1.5, (20_000, 3))).astype(np.float32)  # medians of 20 in a range of a million
 EVEN = DRAW.normal(4e5, 1e5, (20_000, 3)).astype(np.float32)
 
 
 def standard(step: ByMoments | ByQuantiles, x: np.ndarray, noise: float = 0.0) -> Standard:
-    dataset: Dataset = replace(
-        SOURCE_STANDARDISE.load(), x_train=x, y_train=np.zeros(len(x), np.int64), x_test=x[:5]
-    )
+    dataset: Dataset = replace(SOURCE_STANDARDISE.load(), x_train=x, y_train=np.zeros(len(x), np.int64), x_test=x[:5])
     summary = step.summary(SOURCE_STANDARDISE, dataset)
     total = summary.total(torch.from_numpy(x), torch.zeros(len(x)), torch.ones(len(x), dtype=torch.float64))
     total += noise * torch.randn(summary.size, generator=torch.Generator().manual_seed(1))

@@ -172,10 +172,7 @@ FULL = {"privacy.sampling": {"kind": "full"}, "privacy.clip": {"kind": "constant
 def test_a_group_is_priced_for_runs_that_protect_records_alone() -> None:
     plan = Plan.of(resolve(recipes.read("quickstart"), FULL)).privacy
     assert plan.by_group()[5] == pytest.approx(gdp_epsilon(5 * math.sqrt(4) / 8, 1e-4))
-    assert (
-        Plan.of(resolve(recipes.read("quickstart"), {**FULL, "privacy.unit": "node"})).privacy.by_group()
-        == {}
-    )
+    assert Plan.of(resolve(recipes.read("quickstart"), {**FULL, "privacy.unit": "node"})).privacy.by_group() == {}
 
 
 def test_sites_are_no_more_than_nodes() -> None:

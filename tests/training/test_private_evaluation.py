@@ -187,9 +187,7 @@ def test_a_public_hold_out_costs_nothing(tmp_path: Path) -> None:
 def test_ranks_say_what_one_process_says(tmp_path: Path) -> None:
     """Two processes with the same seeded noise: the same ledgers, the same figures; and preprocessing beside it."""
     for i in range(2):
-        rows = [
-            f"{a:.4f},{b:.4f},{c:.4f},{y}" for (a, b, c), y in zip(X[i == SITES], Y[i == SITES], strict=True)
-        ]
+        rows = [f"{a:.4f},{b:.4f},{c:.4f},{y}" for (a, b, c), y in zip(X[i == SITES], Y[i == SITES], strict=True)]
         (tmp_path / f"{i}.csv").write_text("\n".join(["a,b,c,y", *rows]) + "\n")
     files = {"kind": "csv", "path": str(tmp_path / "{node}.csv"), "label": "y", "classes": 2, "records": 1200}
     same = {
@@ -201,9 +199,7 @@ def test_ranks_say_what_one_process_says(tmp_path: Path) -> None:
         sets = [f"--set={key}={json.dumps(value) if not isinstance(value, dict) else toml(value)}"
                 for key, value in {**same, **runtime}.items()]  # fmt: skip
         command = ["run", "quickstart", *sets, "--out", str(tmp_path / name), "--json"]
-        done = subprocess.run(
-            [sys.executable, "-m", "gossamer", *command], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([sys.executable, "-m", "gossamer", *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout.splitlines()[-1]))
     assert found[0]["accuracy_by_node"] == pytest.approx(found[1]["accuracy_by_node"])

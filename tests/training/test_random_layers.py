@@ -125,9 +125,7 @@ def test_processes_draw_the_simulators_numbers_and_have_its_frozen_values(tmp_pa
     changes = [word for one in asked for word in ("--set", one)]
     for runtime in ("simulator", "processes"):
         command = ["run", "quickstart", *changes, "--runtime", runtime, "--out", runtime]
-        subprocess.run(
-            [sys.executable, "-m", "gossamer", *command], cwd=tmp_path, check=True, capture_output=True
-        )
+        subprocess.run([sys.executable, "-m", "gossamer", *command], cwd=tmp_path, check=True, capture_output=True)
     for file in ("average.safetensors", "frozen.safetensors"):
         one, two = (load_file(tmp_path / runtime / file) for runtime in ("simulator", "processes"))
         assert one.keys() == two.keys()

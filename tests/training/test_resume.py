@@ -79,9 +79,7 @@ LONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=pytest.mark.slow) if m in LONG else m for m in METHODS]
-)
+@pytest.mark.parametrize("method", [pytest.param(m, marks=pytest.mark.slow) if m in LONG else m for m in METHODS])
 def test_a_seeded_run_goes_on_bit_for_bit(method: str, tmp_path: Path) -> None:
     goes_on_bit_for_bit(parts_of({**METHODS[method], **SEEDED}), tmp_path)
 
@@ -140,9 +138,7 @@ def test_secret_noise_is_never_drawn_twice_and_what_was_logged_is_spent(tmp_path
     assert steps(run) == [list(range(12))] * 5
     assert int(final(run)["gradient.draws"]) == 15
     assert outcome.result["epsilon_proven"] <= 8.0
-    assert any(
-        "3 draws of its nodes were spent and not used" in note for note in outcome.certificate["notes"]
-    )
+    assert any("3 draws of its nodes were spent and not used" in note for note in outcome.certificate["notes"])
     by_round = {row["round"]: row["epsilon_proven"] for row in evaluations(run)}
     assert by_round[8] > recompute_after(run, 8)  # the figure on the way counts what was lost, too
     assert by_round[12] == pytest.approx(outcome.result["epsilon_proven"], rel=1e-3)
@@ -306,9 +302,7 @@ def run_limited(size: int, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_a_full_disk_stops_the_run_with_a_sentence_and_it_goes_on_with_room(tmp_path: Path) -> None:
     run = tmp_path / "r"
-    done = run_limited(
-        26_000, "run", "--out", str(run), "--set", "rounds=150", "--set", "checkpoints.every=10"
-    )
+    done = run_limited(26_000, "run", "--out", str(run), "--set", "rounds=150", "--set", "checkpoints.every=10")
     assert done.returncode == 2, done.stderr
     sentence = done.stderr.strip().splitlines()[-1]
     assert "cannot write into the run directory" in sentence

@@ -81,9 +81,7 @@ def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) ->
         (False, False, True, False),
     ],
 )
-def test_one_process_of_every_machine_speaks(
-    first: bool, first_here: bool, spread: bool, speaks: bool
-) -> None:
+def test_one_process_of_every_machine_speaks(first: bool, first_here: bool, spread: bool, speaks: bool) -> None:
     group = Alone(3)
     vars(group).update(first=first, first_here=first_here, spread=spread)
     assert prints(group) is speaks
@@ -103,9 +101,7 @@ def test_the_number_of_ranks(changes: dict[str, Any], count: int, monkeypatch: p
     started: list[int] = []
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 5)
-    monkeypatch.setattr(
-        "gossamer.training.api.launch", lambda _words, ranks, **_options: started.append(ranks)
-    )
+    monkeypatch.setattr("gossamer.training.api.launch", lambda _words, ranks, **_options: started.append(ranks))
     overrides = [f"{key.replace('__', '.')}={value}" for key, value in changes.items()]
     start(None, overrides, runtime="processes")
     assert started == [count]

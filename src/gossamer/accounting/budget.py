@@ -174,8 +174,7 @@ def _composed(spendings: Sequence[Spending], delta: float, adjacency: str) -> fl
         # run (basic composition), and it needs as many prices as there are different histories.
         share = delta / sum(s.times for s in spendings)
         return math.fsum(
-            s.times * max(_epsilon(_way([(h.releases, 1)]), share, adjacency) for h in s.histories)
-            for s in spendings
+            s.times * max(_epsilon(_way([(h.releases, 1)]), share, adjacency) for h in s.histories) for s in spendings
         )
     return max(_epsilon(way, delta, adjacency) for way in ways)
 
@@ -268,9 +267,7 @@ class Source:
             entry = json.loads(chain.content(self.mark), object_pairs_hook=chain.no_name_twice)
             return str(entry["head"]), str(entry["account"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise LedgerError(
-                f"{self.mark} is damaged; put it back; or delete it, if the account is whole"
-            ) from None
+            raise LedgerError(f"{self.mark} is damaged; put it back; or delete it, if the account is whole") from None
 
 
 class Account:

@@ -40,9 +40,7 @@ class Target:
 
     def cost(self, releases: Iterable[Event | Release | Counted], tolerance: float) -> float:
         """Proven ε, its bounds as close as the tolerance says."""
-        return proven(
-            releases, self.delta, self.adjacency, observer=self.observer, tolerance=tolerance
-        ).epsilon
+        return proven(releases, self.delta, self.adjacency, observer=self.observer, tolerance=tolerance).epsilon
 
 
 def common_factor(multipliers: Sequence[float], target: Target, *, sampling: str, rate: float) -> float:

@@ -116,9 +116,7 @@ def dyn_d2p(mus: ArrayLike, rate: float, delta: float) -> Claim:
         third = rate**3 * np.sum(np.exp(3 * mus**2) - 3 * np.exp(mus**2) + 2)
     skewness = float(third / mu_tot**3) if mu_tot > 0 else 0.0
     if not skewness <= SKEWNESS_LIMIT:
-        flags.append(
-            f"the summed privacy loss has skewness {skewness:.2g} where the limit theorem needs nearly 0"
-        )
+        flags.append(f"the summed privacy loss has skewness {skewness:.2g} where the limit theorem needs nearly 0")
     return Claim(gdp_epsilon(mu_tot, delta), "Dyn-D²P, Propositions 2 and 3, eqs. (4) and (6)", tuple(flags))
 
 
@@ -202,9 +200,7 @@ def lemma4_flags(learning_rate: float, smoothness: float) -> tuple[str, ...]:
     """Lemma 4 bounds the change by 2 η L / b for the largest η since the node's last global write, on a condition."""
     if learning_rate <= 1 / (2 * smoothness):
         return ()
-    return (
-        f"Lemma 4 needs every η ≤ 1/(2μ) = {1 / (2 * smoothness):.3g}; the largest is {learning_rate:.3g}",
-    )
+    return (f"Lemma 4 needs every η ≤ 1/(2μ) = {1 / (2 * smoothness):.3g}; the largest is {learning_rate:.3g}",)
 
 
 def classical_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:

@@ -104,9 +104,7 @@ class Composition:
         if rest is None:
             return Bounds(0.0, 0.0, 0.0, 0)
         # fewer releases cost no more, at the same δ
-        return replace(
-            rest._settle(delta - paid, tolerance)[0], lower=rest._settle(delta, tolerance)[0].lower
-        )
+        return replace(rest._settle(delta - paid, tolerance)[0], lower=rest._settle(delta, tolerance)[0].lower)
 
     def _without_rare(self, delta: float) -> "tuple[Composition | None, float]":
         """(what is left without releases that hardly ever tell anything, the δ that leaving them out costs).
@@ -281,9 +279,7 @@ class Composition:
                 break
         return way, epsilon
 
-    def _first_step(
-        self, way: _Way, pairs: Sequence[Weighted], epsilon: float, tolerance: float, tail: float
-    ) -> float:
+    def _first_step(self, way: _Way, pairs: Sequence[Weighted], epsilon: float, tolerance: float, tail: float) -> float:
         """What the tolerance needs, finer where that costs next to nothing, coarser where it would cost too much."""
         deviation = math.sqrt(way.moments.at(way.tilt)[2] / self._releases)
         h = min(STEP_SHARE * tolerance * epsilon, FINEST * math.sqrt(tolerance / 0.01) * deviation)
@@ -306,9 +302,7 @@ def _ways(pairs: Sequence[Weighted], ways: Iterable[bool], delta: float, tail: f
     return sorted(found, key=lambda way: -way.epsilon)
 
 
-def _affordable(
-    way: _Way, pairs: Sequence[Weighted], h: float | None, tail: float, tolerance: float
-) -> float:
+def _affordable(way: _Way, pairs: Sequence[Weighted], h: float | None, tail: float, tolerance: float) -> float:
     """The step, or the least above it that does not cost too much."""
     window = way.window(h)
     longest = max(window.length, *(pair.extent(tail) / window.h for pair, _ in pairs))

@@ -312,9 +312,7 @@ def suffix_sums(values: FloatArray, fall: float) -> FloatArray:
     return sums
 
 
-def lower_epsilon(
-    window: Window, pairs: Sequence[Weighted], reverse: bool, delta: float, tail: float
-) -> float:
+def lower_epsilon(window: Window, pairs: Sequence[Weighted], reverse: bool, delta: float, tail: float) -> float:
     """Largest ε that some threshold test on the rounded losses shows to be exceeded."""
     h, t = window.h, window.tilt
     under_p = np.ones(window.length // 2 + 1, dtype=complex)
@@ -350,9 +348,7 @@ def lower_epsilon(
     window = replace(window, start=round(start_at / h))
     p_all, q_all = back(under_p, window, first_all), np.maximum(back(under_q, window, first_all), 0.0)
     # Rounding, times the norm of the weights e^{−t·kh}: an endless series, or as many ones as there are points.
-    weights = [
-        min(float(window.length), 1 / -math.expm1(-2 * r * h)) if r > 0 else window.length for r in (t, 1 + t)
-    ]
+    weights = [min(float(window.length), 1 / -math.expm1(-2 * r * h)) if r > 0 else window.length for r in (t, 1 + t)]
     error_p = rounding_error(window.length, factors, norms_p) * math.sqrt(weights[0])
     error_q = rounding_error(window.length, factors, norms_q) * math.sqrt(weights[1])
     # P in units of exp(Λ_P − tτ), Q of exp(Λ_Q − (1 + t)τ)

@@ -281,9 +281,7 @@ class LedgerBook:
         ledgers: list[Ledger] = []
         try:
             # Not there, or stopped within its first line, so before any event.
-            absent = {
-                n: path for n, path in own.items() if not path.exists() or b"\n" not in chain.content(path)
-            }
+            absent = {n: path for n, path in own.items() if not path.exists() or b"\n" not in chain.content(path)}
             for nodes, path in own.items():
                 if nodes not in absent:
                     at = known.get(nodes.start)
@@ -459,9 +457,7 @@ class _LineReader:
         if any(type(column) is not list for column in columns.values()):
             raise ValueError("its columns are not lists")
         rows = zip(*columns.values(), strict=True) if columns else [()]
-        own = [
-            {key: value for key, value in zip(columns, row, strict=True) if value is not None} for row in rows
-        ]
+        own = [{key: value for key, value in zip(columns, row, strict=True) if value is not None} for row in rows]
         events = tuple(Event.from_json({**entry, **values}) for values in own)
         if of is not None:
             self._before = len(events), checked_runs(of, len(events), self.nodes)

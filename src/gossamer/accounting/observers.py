@@ -41,15 +41,9 @@ class Observer:
     needs_exact_means: bool = False
 
 
-EVERYONE = Observer(
-    "all", "everyone: all messages of all nodes in every round, and the final models", True, True
-)
-MESSAGES = Observer(
-    "messages", "everyone's messages: all that is sent in any round, without the final models", True
-)
-FINAL_MODELS = Observer(
-    "final", "the final models of all nodes, and nothing else", sees_models=True, target=0
-)
+EVERYONE = Observer("all", "everyone: all messages of all nodes in every round, and the final models", True, True)
+MESSAGES = Observer("messages", "everyone's messages: all that is sent in any round, without the final models", True)
+FINAL_MODELS = Observer("final", "the final models of all nodes, and nothing else", sees_models=True, target=0)
 OUTSIDER = Observer(
     "outsider",
     "an outsider: the common model after every round, and nothing else",

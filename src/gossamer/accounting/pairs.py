@@ -353,14 +353,11 @@ class Grouping:
                 members[pair.mu] = members.get(pair.mu, 0) + count
             else:
                 others[pair] = others.get(pair, 0) + count
-        self._families = {
-            GaussianPair(1.0, *family): sorted(members.items()) for family, members in families.items()
-        }
+        self._families = {GaussianPair(1.0, *family): sorted(members.items()) for family, members in families.items()}
         self._others = list(others.items())
         # position of each μ on a scale whose unit is one group
         self._scale = {
-            family: spread(np.log([mu for mu, _ in members]), per_family)
-            for family, members in self._families.items()
+            family: spread(np.log([mu for mu, _ in members]), per_family) for family, members in self._families.items()
         }
 
     def choose(self, cost: Callable[[GaussianPair], float], error: float) -> None:

@@ -47,9 +47,7 @@ MOST_STEPS = 100
 SMALLEST_SHARE = 2.0**-50  # of the root: no closer than a double can say
 
 
-def root(
-    f: Callable[[float], float], low: float, high: float, *, xtol: float, rtol: float = SMALLEST_SHARE
-) -> float:
+def root(f: Callable[[float], float], low: float, high: float, *, xtol: float, rtol: float = SMALLEST_SHARE) -> float:
     """An x within xtol + rtol·|x| of a root of f. f(low) and f(high) must differ in sign.
 
     scipy has one too, but importing `scipy.optimize` takes a tenth of the time of importing torch, and every command
@@ -87,9 +85,7 @@ def root(
     return x
 
 
-def _interpolated(
-    x: float, f_x: float, last: float, f_last: float, other: float, f_other: float
-) -> float | None:
+def _interpolated(x: float, f_x: float, last: float, f_last: float, other: float, f_other: float) -> float | None:
     """The step to where a line through two points, or an inverse parabola through three, is zero."""
     if last == other:
         return -f_x * (x - last) / (f_x - f_last)
@@ -213,9 +209,7 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     Canonne, Kamath, Steinke 2020, Proposition 12; any order gives a bound, so a coarse search is safe.
     """
     orders = 1 + np.geomspace(1e-3, 1e5, 4000)
-    return max(
-        0.0, float(np.min(rho * orders - np.log(delta * orders) / (orders - 1) + np.log1p(-1 / orders)))
-    )
+    return max(0.0, float(np.min(rho * orders - np.log(delta * orders) / (orders - 1) + np.log1p(-1 / orders))))
 
 
 def concentrated_delta(rho: float, epsilon: float) -> float:

@@ -326,9 +326,7 @@ def _curve(
     priced = {one: one.pair(adjacency) for one in set(releases)}
     # Disjoint lots and vectors have no running total: a later one can change which of several bounds is the best.
     if any(
-        one.by_norm(adjacency)
-        or (one.in_passes and not isinstance(price, float))
-        or one.sampling == "balls-and-bins"
+        one.by_norm(adjacency) or (one.in_passes and not isinstance(price, float)) or one.sampling == "balls-and-bins"
         for one, price in priced.items()
     ):
         return _one_by_one(releases, at, delta, adjacency, tolerance)

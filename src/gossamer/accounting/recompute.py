@@ -56,9 +56,7 @@ class Sharing:
         """Of one node's records, at each of `at`."""
         terms = spent.history, spent.delta, spent.adjacency
         bounds = [
-            spent.epsilon
-            if q == self.planned
-            else proven(*terms, observer=colluders(q), tolerance=ROUGH).epsilon
+            spent.epsilon if q == self.planned else proven(*terms, observer=colluders(q), tolerance=ROUGH).epsilon
             for q in self.at
         ]
         return self.around(list(accumulate(reversed(bounds), min))[::-1], spent.epsilon)
@@ -236,9 +234,7 @@ class NodeProof:
     head: str  # the hash of the last line there
 
 
-def recompute(
-    directory: Path, nodes: Iterable[int] | None = None, *, observer: Observer = EVERYONE
-) -> list[NodeProof]:
+def recompute(directory: Path, nodes: Iterable[int] | None = None, *, observer: Observer = EVERYONE) -> list[NodeProof]:
     """Verify the chains of these nodes (of all) and price their events; equal histories are priced once."""
     priced: dict[tuple[Any, ...], tuple[Proven, Spent]] = {}
     proofs = []

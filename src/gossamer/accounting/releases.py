@@ -424,9 +424,7 @@ class TruncatedLaplace(Truncated):
         return laplace(self.sigma, self.bound)
 
     def by_norm(self, adjacency: str) -> ByNorm | None:
-        return (
-            None if self.dimensions == 1 else ByNorm(*self._cut(adjacency), rho=self._laplace_rho(adjacency))
-        )
+        return None if self.dimensions == 1 else ByNorm(*self._cut(adjacency), rho=self._laplace_rho(adjacency))
 
 
 @registered

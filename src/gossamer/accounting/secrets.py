@@ -86,9 +86,7 @@ class Secrets:
         block = self.laplacian[np.ix_(honest, honest)]
         return np.asarray(np.eye(len(honest)) + ratio * (block - np.diag(block.sum(1))))
 
-    def _precision(
-        self, members: Iterable[int], ratio: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _precision(self, members: Iterable[int], ratio: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """(the nodes outside of a coalition, the diagonal of (I + r L_H)⁻¹ over them)."""
         honest = np.setdiff1d(np.arange(self.nodes), list(members))
         return honest, np.asarray(np.linalg.inv(self.covariance_among(honest, ratio)).diagonal(), np.float64)
@@ -111,9 +109,7 @@ class Secrets:
         worst = left.max() if node is None else left[int(np.searchsorted(honest, node))]
         return _ROUNDING / math.sqrt(worst) if worst < 1 else 1.0
 
-    def worst_coalition(
-        self, colluders: int, ratio: float, scales: Sequence[float]
-    ) -> tuple[tuple[int, ...], int]:
+    def worst_coalition(self, colluders: int, ratio: float, scales: Sequence[float]) -> tuple[tuple[int, ...], int]:
         """(so many nodes, the node whose records they see best): the worst there is where all can be tried.
 
         Else the neighbours of a node that shares fewest secrets, which is a guess. `scales` are those of the nodes'

@@ -36,14 +36,10 @@ class DiNNO:
 
     lr: Schedule
     rho: Annotated[Positive, Field(description="ρ, how hard the nodes pull at each other")] = 0.1
-    steps: Annotated[
-        Count, Field(description="optimiser steps of a round, each with a gradient of its own")
-    ] = 1
+    steps: Annotated[Count, Field(description="optimiser steps of a round, each with a gradient of its own")] = 1
     optimiser: Annotated[Literal["adam", "plain"], Field(description="of the primal problem")] = "adam"
     persistent: Annotated[bool, Field(description="Adam's moments outlive the round")] = False
-    include_self: Annotated[
-        bool, Field(description="a node counts as its own neighbour, as in the paper")
-    ] = False
+    include_self: Annotated[bool, Field(description="a node counts as its own neighbour, as in the paper")] = False
     weights: ClassVar[str] = "adjacency"
 
     @property

@@ -319,9 +319,7 @@ def train_elsewhere(
         raise UserError(f"batch {number} of the audit failed: {error}")
 
 
-def trainings(
-    settings: dict[str, Any], number: int, runs: int, attack: tuple[Any, ...], version: str
-) -> Outcome:
+def trainings(settings: dict[str, Any], number: int, runs: int, attack: tuple[Any, ...], version: str) -> Outcome:
     """Train one batch, at a worker, which draws its own noise and coins."""
 
     def work(cache: DataCache) -> Coins:

@@ -111,9 +111,7 @@ def _smoothed(values: Any, shares: Any) -> Any:
     return np.interp(shares, even, around)
 
 
-def outside(
-    curve: TradeOff, hits: int, of: int, misses: int, out_of: int, slope: float, alpha: float
-) -> bool:
+def outside(curve: TradeOff, hits: int, of: int, misses: int, out_of: int, slope: float, alpha: float) -> bool:
     """Has D = hits/of − slope · misses/out_of a chance of at most α to be as large, under all rates the curve allows?
 
     `slope` was chosen beforehand. Hits and false alarms are binomial and independent. D grows with the hits and falls

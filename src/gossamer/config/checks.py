@@ -231,16 +231,12 @@ def _data(config: RunConfig) -> Iterator[Row]:
     ]:  # fmt: skip
         problem = f"puts copies of a record on several nodes, and {why}"
         yield adds and copied and refused, "data.partition.kind", part.kind, problem, f"use {remedy}"
-    drawn = (
-        "draws among your own records by their number: with one more, others would train and no ε would hold"
-    )
+    drawn = "draws among your own records by their number: with one more, others would train and no ε would hold"
     for key, rows in (("data.held_out", data.held_out), ("data.train_rows", data.train_rows)):
         refused = rows is not None and data.own and sound and privacy.adjacency == "add-remove"
         remedy = "use data.test, evaluation.private or privacy.adjacency = 'replace-one'"
         yield refused, key, rows, drawn, remedy
-    accounts = (
-        f"is of an account, which files of your own records have, and data.kind = {data.kind!r} has none"
-    )
+    accounts = f"is of an account, which files of your own records have, and data.kind = {data.kind!r} has none"
     for key, value in (("privacy.cap", privacy.cap), ("privacy.account", privacy.account)):
         refused = value is not None and (not data.own or isinstance(data, Memory))
         yield refused, key, value, accounts, "leave it out, or give the records as a file"

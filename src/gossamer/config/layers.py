@@ -165,9 +165,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            raise UserError(
-                f"--set {short(text)} must have the form key=value", remedy="for example privacy.epsilon=1"
-            )
+            raise UserError(f"--set {short(text)} must have the form key=value", remedy="for example privacy.epsilon=1")
         try:
             read = tomllib.loads(f"v = {value}")
             # A line break in it would make further keys, which nobody asked for: such a value is a string.
@@ -219,9 +217,7 @@ def _check_limits(key: str, value: Any, depth: int = 0) -> None:
             "is no key of a configuration: too long, nested too deeply, or with a line break", key=short(key)
         )
     if isinstance(value, int) and value.bit_length() > 3.4 * MOST_DIGITS:
-        raise UserError(
-            f"is a number of more than {MOST_DIGITS} digits", key=key, remedy="give a smaller one"
-        )
+        raise UserError(f"is a number of more than {MOST_DIGITS} digits", key=key, remedy="give a smaller one")
     entries = [(key, entry) for entry in value] if isinstance(value, list) else []
     for name, its in value.items() if isinstance(value, dict) else entries:
         _check_limits(name, its, depth + 1)

@@ -192,9 +192,7 @@ def method_names() -> list[str]:
     used = {preset["rule"] for preset in PRESETS.values()}
     for name in rules.RULES:
         if name in PRESETS and PRESETS[name]["rule"] != name:
-            raise UserError(
-                f"an algorithm is registered as {name!r}, which is a method's name; choose another."
-            )
+            raise UserError(f"an algorithm is registered as {name!r}, which is a method's name; choose another.")
     return [*PRESETS, *(name for name in rules.RULES if name not in used and name not in PRESETS)]
 
 
@@ -235,9 +233,7 @@ class Algorithm:
         Annotated[int, Field(ge=1, le=1000)] | Literal["exact"],
         "exchanges in a round, each over the next graph; exact: gradients as means of all nodes",
     ] = 1
-    tail_average: Annotated[float, Field(ge=0, le=1), "share of the last rounds whose mean is the model"] = (
-        0.0
-    )
+    tail_average: Annotated[float, Field(ge=0, le=1), "share of the last rounds whose mean is the model"] = 0.0
     final_gossip: Annotated[int, Field(ge=0, le=10_000), "exchanges of the models at the end"] = 0
 
     kind: ClassVar[str]
@@ -258,9 +254,7 @@ class Algorithm:
         rule = rules.rule(self.rule)
         given = {"lr": self.step_sizes(rounds), "seed": seed, "rounds": rounds}
         names = [field.name for field in dataclasses.fields(rule) if field.init]
-        instance: Rule = rule(
-            **{name: given[name] if name in CONTEXT else getattr(self, name) for name in names}
-        )
+        instance: Rule = rule(**{name: given[name] if name in CONTEXT else getattr(self, name) for name in names})
         return instance
 
 

@@ -57,15 +57,13 @@ def _not_empty(value: list[Any]) -> list[Any]:
 class PersonUnit(Strict):
     """One person: all records with the same value in a column."""
 
-    column: Annotated[
-        str, Field(min_length=1), "the column, or array, that says whose a record is; it is no feature"
-    ]
-    combine: Annotated[
-        Literal["sum", "mean"], "what of a person's vectors is clipped: their sum, or their mean"
-    ] = "sum"
-    max_records: Annotated[
-        Count, "most records of a person that a node uses: the first in the order of the file"
-    ] = 1000
+    column: Annotated[str, Field(min_length=1), "the column, or array, that says whose a record is; it is no feature"]
+    combine: Annotated[Literal["sum", "mean"], "what of a person's vectors is clipped: their sum, or their mean"] = (
+        "sum"
+    )
+    max_records: Annotated[Count, "most records of a person that a node uses: the first in the order of the file"] = (
+        1000
+    )
     max_sites: Annotated[Count, "at how many nodes the same person may be: declared, priced, and kept to"] = 1
 
 
@@ -91,9 +89,9 @@ class Privacy(Strict):
     runs: Annotated[
         int, Field(ge=1, le=1000), "how many such runs share the budget, where settings are chosen among them"
     ] = 1
-    cap: Annotated[
-        Epsilon | None, "most proven ε of all runs on the same own records together, this one included"
-    ] = None
+    cap: Annotated[Epsilon | None, "most proven ε of all runs on the same own records together, this one included"] = (
+        None
+    )
     account: Annotated[
         AccountName | None,
         "the name of the account of the people whose records these are; {node} in it stands for the node's "
@@ -129,9 +127,7 @@ class Privacy(Strict):
 class Evaluation(Strict):
     every: Annotated[Count | None, "rounds between evaluations; about 10 in all if not set"] = None
     rows: Annotated[Count | None, "rows of the hold-out used before the last evaluation"] = None
-    nodes: Annotated[
-        Count | None, "how many nodes' models are judged, drawn by the seed; 1000 if not set"
-    ] = None
+    nodes: Annotated[Count | None, "how many nodes' models are judged, drawn by the seed; 1000 if not set"] = None
     measures: Annotated[
         Annotated[list[Annotated[str, Field(min_length=1)]], AfterValidator(_not_empty)] | None,
         "what is measured on the hold-out, the first being what a run is read by: accuracy, f1, auc, "
@@ -162,22 +158,18 @@ class Evaluation(Strict):
 
 
 class Checkpoints(Strict):
-    every: Annotated[
-        Count | None, "rounds between checkpoints, all kept; if not set about 20, the newest kept"
-    ] = None
+    every: Annotated[Count | None, "rounds between checkpoints, all kept; if not set about 20, the newest kept"] = None
 
 
 class Runtime(Strict):
     """Where the nodes live; nothing of it changes what they compute."""
 
-    kind: Annotated[
-        Literal["simulator", "processes"], "all nodes in this process, or spread over several"
-    ] = "simulator"
+    kind: Annotated[Literal["simulator", "processes"], "all nodes in this process, or spread over several"] = (
+        "simulator"
+    )
     ranks: Annotated[Count | None, "processes to start on this machine; one per core if not set"] = None
     blocks: Annotated[list[Count] | None, "nodes of each rank; about even if not set"] = None
-    timeout: Annotated[
-        float, Field(ge=1, le=86400), "seconds a rank waits for another before the run ends"
-    ] = 60.0
+    timeout: Annotated[float, Field(ge=1, le=86400), "seconds a rank waits for another before the run ends"] = 60.0
 
 
 def _device(value: str) -> str:
@@ -188,13 +180,9 @@ def _device(value: str) -> str:
 
 class RunConfig(Strict):
     name: Annotated[str, "names the run directory"] = "unnamed"
-    mode: Annotated[Literal["sound", "paper"], "prove the ε asked for, or do as the method's paper does"] = (
-        "sound"
-    )
+    mode: Annotated[Literal["sound", "paper"], "prove the ε asked for, or do as the method's paper does"] = "sound"
     nodes: Annotated[Count, Field(le=1_000_000), "how many nodes train together"]
-    rounds: Annotated[
-        Count, Field(le=10_000_000), "how often they compute and exchange; or auto: see docs/frontier.md"
-    ]
+    rounds: Annotated[Count, Field(le=10_000_000), "how often they compute and exchange; or auto: see docs/frontier.md"]
     seed: Annotated[
         int,
         Field(ge=0, lt=2**63, strict=True),
@@ -214,9 +202,7 @@ class RunConfig(Strict):
     ] = "uniform"
     data: Annotated[Source, datasets, "the records, and who holds them"]
     model: Annotated[Model, models, "the network; from Python also a module of your own"]
-    lora: Annotated[
-        Annotated[LoRA, Table()] | None, "low-rank adapters, the network being frozen but for them"
-    ] = None
+    lora: Annotated[Annotated[LoRA, Table()] | None, "low-rank adapters, the network being frozen but for them"] = None
     loss: Annotated[
         Annotated[Any, losses] | None, "what is minimised; cross-entropy, or ½ r² for numbers, if not set"
     ] = None

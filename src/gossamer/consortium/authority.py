@@ -104,9 +104,7 @@ def read_authority_certificate(text: str, consortium: str) -> x509.Certificate:
     return certificate
 
 
-def read_site_certificate(
-    text: str, authority: x509.Certificate, consortium: str, site: str
-) -> x509.Certificate:
+def read_site_certificate(text: str, authority: x509.Certificate, consortium: str, site: str) -> x509.Certificate:
     """Read a site's certificate; ValueError where this authority did not issue it for this name. Ignores dates."""
     certificate = _read_certificate(text)
     if certificate.subject != _name(consortium, site):

@@ -61,9 +61,7 @@ def _announce(change: str, coordinator: Coordinator, roster: Roster) -> None:
 
 
 @pki_app.command("init")
-def pki_init(
-    name: Annotated[str, typer.Argument(help="Of the consortium.")], folder: NewFolder = None
-) -> None:
+def pki_init(name: Annotated[str, typer.Argument(help="Of the consortium.")], folder: NewFolder = None) -> None:
     """Begin a consortium: its key, and a roster without sites."""
     from gossamer.consortium.folders import AUTHORITY_KEY, Coordinator
 
@@ -334,9 +332,7 @@ def peer_leave(
     _take_part(study, site, out, relay, token, wait=1.0, leaving=True)
 
 
-def _take_part(
-    study: Path, site: Path, out: Path | None, relay: str | None, token: str | None, **how: Any
-) -> None:
+def _take_part(study: Path, site: Path, out: Path | None, relay: str | None, token: str | None, **how: Any) -> None:
     import logging
 
     from gossamer.consortium.certificates import guarantee
@@ -403,9 +399,7 @@ def relay(
     front: Annotated[
         list[str], typer.Option(metavar="SITE=HOST:PORT", help="Where others reach a site; once for each.")
     ],
-    token: Annotated[
-        str | None, typer.Option(metavar="SITE", help="Print what this site needs, and end.")
-    ] = None,
+    token: Annotated[str | None, typer.Option(metavar="SITE", help="Print what this site needs, and end.")] = None,
 ) -> None:
     """Splice connections of sites that cannot listen; TLS stays between them. The secret: GOSSAMER_SECRET_FILE."""
     from gossamer.consortium import relay as relays

@@ -40,9 +40,7 @@ class Contact:
     last_frame: float = -math.inf  # when anything was sent to it
     owes_greeting: bool = False  # it was new or suspect, and should learn that it was heard
     decisions_sent: frozenset[int] = frozenset()
-    sent: dict[int, tuple[float, float, int]] = field(
-        default_factory=dict
-    )  # parcel → first and last time, round
+    sent: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # parcel → first and last time, round
     lost: set[int] = field(default_factory=set)  # parcels that seem lost: later ones have arrived
     offers: dict[Place, Frame] = field(default_factory=dict)
     early: list[Arrival] = field(default_factory=list)  # of a channel that has not begun here

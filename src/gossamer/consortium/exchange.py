@@ -429,9 +429,7 @@ class PeerExchange:
         for site in contacts.others:
             contacts[site].offers = {at: offer for at, offer in contacts[site].offers.items() if at > place}
 
-    def _wait(
-        self, sites: Iterable[str], settled: _Settled, repeat: Callable[[], None] = lambda: None
-    ) -> None:
+    def _wait(self, sites: Iterable[str], settled: _Settled, repeat: Callable[[], None] = lambda: None) -> None:
         contacts, now, quarter = self.contacts, self.clock(), self.pace.deadline / 4
         end, remind = now + self.pace.deadline, now + quarter
         while True:

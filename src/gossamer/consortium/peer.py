@@ -287,9 +287,7 @@ def take_part(
         return peer.certify()
 
 
-def _begin_or_resume(
-    parts: Parts, group: OneSite, folder: Path, journal: Journal, leaving: bool, first: int
-) -> Run:
+def _begin_or_resume(parts: Parts, group: OneSite, folder: Path, journal: Journal, leaving: bool, first: int) -> Run:
     """Begin a run, or resume the one that was stopped here; `first`: the first round of this site.
 
     A site that joins in the middle takes the noise and clip that the others have in that round; what was planned for

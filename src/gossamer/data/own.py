@@ -276,9 +276,7 @@ def _pick(file: str, arrays: Mapping[str, Array], *names: str) -> Array:
     raise UserError(f"{file} has no array {' or '.join(names)}: it has {', '.join(arrays)}")
 
 
-def load_nodes(
-    source: OwnFile, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0
-) -> Dataset:
+def load_nodes(source: OwnFile, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0) -> Dataset:
     """The records of these nodes, one file after the other, columns matched by name; `owner` is the node."""
     if source.owner is not None:
         raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")

@@ -145,9 +145,7 @@ class Covertype(Source):
         return Dataset("covertype", *parts, 7, public_test=True, provenance=notes)
 
 
-def _image_set(
-    name: str, arrays: dict[str, Array], classes: int, provenance: dict[str, str], white: int
-) -> Dataset:
+def _image_set(name: str, arrays: dict[str, Array], classes: int, provenance: dict[str, str], white: int) -> Dataset:
     """Pixels / `white`, channels first."""
     x: list[Floats] = []
     for pixels in (arrays["x_train"], arrays["x_test"]):

@@ -186,9 +186,7 @@ def _known_steps(transform: list[Any]) -> list[Any]:
 class Source(ABC):
     """Where records come from. A new data set is a subclass with `read`, registered in `datasets`."""
 
-    partition: Annotated[Partition, partitions, "which node holds which records"] = field(
-        default_factory=Even
-    )
+    partition: Annotated[Partition, partitions, "which node holds which records"] = field(default_factory=Even)
     records: Annotated[Count | list[Count] | None, "declared, public: one for all nodes, or a list"] = None
     train_rows: Annotated[Count | None, "so many training rows, after a seeded shuffle"] = None
     labels: Annotated[list[Label] | None, Field(min_length=1), "only records of these classes"] = None
@@ -293,9 +291,7 @@ class Source(ABC):
         # What the run is to find, and pay for, comes first: until then records are as they were.
         return dataset if self.waits else self.finished(dataset, data_dir)
 
-    def finished(
-        self, dataset: Dataset, data_dir: Path | None = None, components: Floats | None = None
-    ) -> Dataset:
+    def finished(self, dataset: Dataset, data_dir: Path | None = None, components: Floats | None = None) -> Dataset:
         """The last steps: components (released, of a public set or of these records), then every record's scale."""
         if components is not None:
             origin = np.zeros(components.shape[1], np.float32)

@@ -59,9 +59,7 @@ class WithLoss(nn.Module):
         return self._loss(self.module(x), y)
 
 
-def graph_of(
-    module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
-) -> fx.GraphModule:
+def graph_of(module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> fx.GraphModule:
     """loss(module(x), y) as a graph that keeps records apart, on a copy of the module; x and y only show shapes (N, …).
 
     The layers of the graph stand at their own names behind "module.". Most networks ask for no shape; those that do are
@@ -161,11 +159,7 @@ def _write_nothing_in_place(root: nn.Module, graph: fx.Graph) -> None:
             node.target = OUT_OF_PLACE[node.target]
         if node.kwargs.get("inplace"):
             node.kwargs = {**node.kwargs, "inplace": False}
-        if (
-            node.target == "masked_fill_"
-            and node.args[0].target is torch.zeros_like
-            and len(node.args[0].users) == 1
-        ):
+        if node.target == "masked_fill_" and node.args[0].target is torch.zeros_like and len(node.args[0].users) == 1:
             node.target = "masked_fill"
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         marked = name.endswith("_") and not name.endswith("__") and node.target not in FUNCTIONS
@@ -313,12 +307,7 @@ class _Follower:
             run: Callable[..., Any] = layer
             if isinstance(layer, nn.RNNBase):
                 run = partial(states_by_layer, layer)
-            fits = (
-                len(call.args) == 1
-                and not call.kwargs
-                and allowed is not None
-                and _fits(allowed, layer, call)
-            )
+            fits = len(call.args) == 1 and not call.kwargs and allowed is not None and _fits(allowed, layer, call)
         elif node.op == "call_method":
             rule = METHODS.get(str(node.target))
             run = operator.methodcaller if rule is None else getattr(torch.Tensor, str(node.target))
@@ -425,9 +414,7 @@ def _size(of: Records, place: Any) -> Value | None:
 def _name(node: fx.Node) -> str:
     if node.op == "call_module":
         return f"layer {str(node.target).removeprefix('module.')}"
-    target = (
-        node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    )
+    target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return f"the operation {target}"
 
 

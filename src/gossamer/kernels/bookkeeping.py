@@ -62,9 +62,7 @@ def rules_of(module: nn.Module) -> dict[str, Rule]:
 class BookKeeping:
     """Σ_b w(‖g_ib‖) g_ib for modules whose graph keeps records apart and whose layers have a rule. For one thread."""
 
-    def __init__(
-        self, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
-    ) -> None:
+    def __init__(self, module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> None:
         """x (m, B, …) and y show shapes and types alone."""
         self.original, self.loss = module, loss
         self._blank = x.new_zeros(1, 1, *x.shape[2:]), y.new_zeros(1, 1, *y.shape[2:])
@@ -98,10 +96,7 @@ class BookKeeping:
                 raise NotSupportedError(f"layer {name} took no part in the loss") from None
             layer.forward = self._replacement(name, rule)
         for name, own in self.graph.named_modules():
-            if (
-                isinstance(own, nn.Embedding)
-                and name.removeprefix("module").removeprefix(".") not in self.rules
-            ):
+            if isinstance(own, nn.Embedding) and name.removeprefix("module").removeprefix(".") not in self.rules:
                 own.forward = partial(_rows_of, own)  # type: ignore[method-assign]
         self._pool_where_convolved()
         self.random = random_inputs(self.graph, {F.dropout: dropout, nn.Dropout: dropout})
@@ -139,9 +134,7 @@ class BookKeeping:
         mask = torch.ones(1, 2, dtype=torch.bool, device=x.device)
         random = [x.new_zeros(1, 2, *shape) for shape in self.random]
         try:
-            self.weighted(
-                Part(points[:1], *blank, mask, random), torch.ones_like, torch.zeros_like(points[:1])
-            )
+            self.weighted(Part(points[:1], *blank, mask, random), torch.ones_like, torch.zeros_like(points[:1]))
         except NotFiniteError:
             pass
         except Exception as reason:  # the module's own operations

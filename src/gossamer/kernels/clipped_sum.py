@@ -177,9 +177,7 @@ class ClippedSum:
         self._run_all(method, run, plan, longer)
         return total.to(points.dtype), norms
 
-    def _of_persons(
-        self, lots: Part, weigh: Weigh, persons: Persons, numbers: Numbers
-    ) -> tuple[Tensor, Tensor]:
+    def _of_persons(self, lots: Part, weigh: Weigh, persons: Persons, numbers: Numbers) -> tuple[Tensor, Tensor]:
         """Class by class, in calls of one shape each."""
         points, x, y, mask, unit = lots.points, lots.x, lots.y, lots.mask, lots.unit
         nodes, lot = mask.shape
@@ -193,9 +191,7 @@ class ClippedSum:
             plan = self._plan(method, nodes, max(1, places // alike.each), points, x, y, alike.each)
             whole = alike.padded(plan.records)
 
-            def run(
-                rows: slice, worker: Method = method, whole: Class = whole, step: int = plan.records
-            ) -> None:
+            def run(rows: slice, worker: Method = method, whole: Class = whole, step: int = plan.records) -> None:
                 for first in range(0, whole.who.shape[1], step):
                     own = whole.part(rows, slice(first, first + step))
                     somebody = own.who >= 0
@@ -218,9 +214,7 @@ class ClippedSum:
             self._run_all(method, run, plan, longer)
         return total.to(points.dtype), norms
 
-    def _plan(
-        self, method: Method, nodes: int, places: int, points: Tensor, x: Tensor, y: Tensor, each: int
-    ) -> Slices:
+    def _plan(self, method: Method, nodes: int, places: int, points: Tensor, x: Tensor, y: Tensor, each: int) -> Slices:
         """How many nodes and units every call takes, of `places` records, or persons of `each` records.
 
         Where the lot is expected, or of persons, a unit's gradient is the same in every place of such a call, and
@@ -243,17 +237,13 @@ class ClippedSum:
                 shapes.insert(0, (nodes, units))
             elif sole and fitting <= FEW and places > EIGHT:  # places are dear, calls are not
                 shapes.insert(0, (1, EIGHT))
-            elif (
-                x.ndim == 3 + x.is_floating_point() and 2 * units <= shapes[0][1]
-            ):  # sequences have many rows
+            elif x.ndim == 3 + x.is_floating_point() and 2 * units <= shapes[0][1]:  # sequences have many rows
                 shapes.insert(0, (nodes, units))
             self._chunks[key] = next(
                 shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape, each)
             )
             if self._chunks[key] == (1, 1):
-                logger.warning(
-                    "gradients are computed one record at a time, so that no record's depends on others"
-                )
+                logger.warning("gradients are computed one record at a time, so that no record's depends on others")
         return plan._replace(nodes=self._chunks[key][0], records=self._chunks[key][1])
 
     def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
@@ -397,9 +387,7 @@ def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bo
             return torch.full_like(point[0], torch.nan)
         if not value.requires_grad:
             raise UserError(f"model: the loss depends on no parameter of {type(method.original).__name__}.")
-        parts = torch.autograd.grad(
-            value.sum(), list(own.values()), materialize_grads=True, allow_unused=True
-        )
+        parts = torch.autograd.grad(value.sum(), list(own.values()), materialize_grads=True, allow_unused=True)
     return torch.cat([part.to_dense().flatten() for part in parts])
 
 
@@ -407,9 +395,7 @@ def _made_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Three records like those of x (m, B, …): normal values of three sizes, or the tokens 0 and 1; targets of 0."""
     shape, ones = (len(SIZES), *x.shape[2:]), [1] * (x.ndim - 2)
     if x.is_floating_point():
-        values = torch.tensor(SIZES).view(-1, *ones) * torch.randn(
-            shape, generator=torch.Generator().manual_seed(0)
-        )
+        values = torch.tensor(SIZES).view(-1, *ones) * torch.randn(shape, generator=torch.Generator().manual_seed(0))
     else:
         values = (torch.arange(len(SIZES)) % 2).view(-1, *ones).expand(shape)
     return values.to(x), y.new_zeros(len(SIZES), *y.shape[2:])
@@ -547,9 +533,7 @@ class CentredSum:
         # Full lots come again as the same tensor, and the mean moves no more: then centring them once is enough.
         if self._last is None or self._last[0] is not x or not torch.equal(self._last[1], centre):
             self._last = x, centre.clone(), self._centre(records, centre)
-        total[:, p:], norms = self._inner(
-            points[:, p:].contiguous(), self._last[2], y, mask, weigh, unit=unit
-        )
+        total[:, p:], norms = self._inner(points[:, p:].contiguous(), self._last[2], y, mask, weigh, unit=unit)
         return total, norms
 
     def try_on(self, x: Tensor, y: Tensor) -> None:

@@ -104,9 +104,7 @@ def suits(part: Part, bytes_per_record: int) -> bool:
     return part.units.each == 1 and types and spreads and runs_compiled(part.points)
 
 
-def weighted(
-    layers: Layers, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor
-) -> tuple[Tensor, bool]:
+def weighted(layers: Layers, part: Part, weigh: Callable[[Tensor], Tensor], target: Tensor) -> tuple[Tensor, bool]:
     """As of `BookKeeping`; and whether the sum is finite for sure, as its weighted norms bound it."""
     nodes, lot = part.mask.shape
     records, labels = part.x.reshape(nodes, lot, -1).contiguous().numpy(), part.y.contiguous().numpy()

@@ -68,9 +68,7 @@ def forward(
     return out, places
 
 
-def input_gradient(
-    g: Tensor, places: Tensor, weight: Tensor, like: Tensor, padding: tuple[int, ...]
-) -> Tensor:
+def input_gradient(g: Tensor, places: Tensor, weight: Tensor, like: Tensor, padding: tuple[int, ...]) -> Tensor:
     """What output gradients g (N, O, …) are at the inputs."""
     rows, columns = weight.shape[-2:]
     gradients = torch.empty_like(like, memory_format=torch.contiguous_format)
@@ -80,9 +78,7 @@ def input_gradient(
     return gradients
 
 
-def weight_gradients(
-    a: Tensor, g: Tensor, places: Tensor, kernel: tuple[int, ...], padding: tuple[int, ...]
-) -> Tensor:
+def weight_gradients(a: Tensor, g: Tensor, places: Tensor, kernel: tuple[int, ...], padding: tuple[int, ...]) -> Tensor:
     """(N, O, C, kh, kw): each record's own."""
     gradients = a.new_empty(len(a), g.shape[1], a.shape[1], kernel[0] * kernel[1])
     _correlate(_array(a), _array(g), places.numpy(), gradients.numpy(), tuple(padding), tuple(kernel))
@@ -216,9 +212,7 @@ def _convolve(
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=_FASTMATH, error_model="numpy")
-def _convolve_back(
-    g: Floats, places: Places, turned: Floats, gradients: Floats, padding: Pair, kernel: Pair
-) -> None:
+def _convolve_back(g: Floats, places: Places, turned: Floats, gradients: Floats, padding: Pair, kernel: Pair) -> None:
     """gradients (N, C, H, W) from output gradients g and turned kernels (m, C, O, rows · columns)."""
     (top, left), (rows, columns) = padding, kernel
     lot = g.shape[0] // turned.shape[0]

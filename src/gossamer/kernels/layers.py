@@ -77,9 +77,7 @@ class Rule(ABC):
     def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any) -> Tensor: ...
 
     @abstractmethod
-    def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float
-    ) -> Measured:
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float) -> Measured:
         """`units`: whose gradients are added before they are measured; `most`: B of `rounding`, if terms cancel."""
 
     @abstractmethod
@@ -170,9 +168,7 @@ def product(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> N
         torch.baddbmm(bias.unsqueeze(1), rows, matrix, out=out)
 
 
-def written_out(
-    gradients: Parameters, layout: Callable[[Tensor, Tensor], Tensor] = Tensor.view_as
-) -> Measured:
+def written_out(gradients: Parameters, layout: Callable[[Tensor, Tensor], Tensor] = Tensor.view_as) -> Measured:
     """Measure gradients that are written out, a row for each record or person.
 
     `layout` brings a node's weighted sum (m, numel) of the weight's gradients into the form of the target.
@@ -202,9 +198,7 @@ class LinearRule(Rule):
         gradient: Tensor = torch.bmm(g.reshape(len(weight), -1, g.shape[-1]), weight).view(a.shape)
         return gradient
 
-    def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, units: Units, most: float
-    ) -> Measured:
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, units: Units, most: float) -> Measured:
         count, has_bias = len(a) // units.each, "bias" in parameters
         a, g = a.reshape(count, -1, a.shape[-1]), g.reshape(count, -1, g.shape[-1])
         positions, columns, rows = a.shape[1], a.shape[2], g.shape[2]
@@ -317,9 +311,7 @@ class ConvolutionRule(Rule):
         ]
         return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
-    def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float
-    ) -> Measured:
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float) -> Measured:
         biases = {"bias": units.sums(g.sum((2, 3)))} if "bias" in parameters else {}
         if self._direct(a):
             gradients = direct.weight_gradients(a, g, cache, self.kernel, self.padding)
@@ -403,10 +395,7 @@ class ConvolutionRule(Rule):
 
     def _output_size(self, a: Tensor) -> list[int]:
         sides = zip(a.shape[2:], self.padding, self.dilation, self.kernel, self.stride, strict=True)
-        return [
-            (n + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
-            for n, pad, dilation, kernel, stride in sides
-        ]
+        return [(n + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for n, pad, dilation, kernel, stride in sides]
 
     def _window_bytes(self, a: Tensor, positions: int) -> int:
         return a.element_size() * positions * a.shape[1] * self.kernel[0] * self.kernel[1]
@@ -528,9 +517,7 @@ class AffineRule(Rule):
         nodes = len(parameters["weight"])
         return (by_node(g, nodes) * parameters["weight"].view(nodes, 1, *self._features(a))).flatten(0, 1)
 
-    def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, units: Units, most: float
-    ) -> Measured:
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, units: Units, most: float) -> Measured:
         values = {"weight": a * g} | ({"bias": g} if "bias" in parameters else {})
         size = len(a), *self._features(a)
         rows = {name: each.sum_to_size(size).flatten(1) for name, each in values.items()}
@@ -567,9 +554,7 @@ class RecurrentRule(Rule):
                     outs.append(torch.stack([state[0] for state in states[::order]], 1))
                     lasts.append(states[-1])
                 x = torch.cat(outs, 2)
-            whole = torch.cat(
-                [x.flatten(1), *(last for kind in zip(*lasts, strict=True) for last in kind)], 1
-            )
+            whole = torch.cat([x.flatten(1), *(last for kind in zip(*lasts, strict=True) for last in kind)], 1)
         return whole.detach(), {"whole": whole, "source": source, "cells": cells}
 
     def _run(self, parameters: Parameters, cell: str, inputs: Tensor) -> tuple[Any, Tensor, list[Tensor]]:
@@ -631,17 +616,11 @@ class RecurrentRule(Rule):
         gradient: Tensor = self._gradients(g, cache)[0]
         return gradient
 
-    def measure(
-        self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float
-    ) -> Measured:
+    def measure(self, parameters: Parameters, a: Tensor, g: Tensor, cache: Any, units: Units, most: float) -> Measured:
         parts = list[tuple[dict[str, str], Measured]]()
-        for (cell, (inputs, states, *_)), own in zip(
-            cache["cells"].items(), self._gradients(g, cache)[1], strict=True
-        ):
+        for (cell, (inputs, states, *_)), own in zip(cache["cells"].items(), self._gradients(g, cache)[1], strict=True):
             hidden = [torch.zeros_like(states[0][0]), *(state[0] for state in states[:-1])]
-            for way, x, slope in zip(
-                ("ih", "hh"), (inputs, torch.stack(hidden, 1).detach()), own, strict=True
-            ):
+            for way, x, slope in zip(("ih", "hh"), (inputs, torch.stack(hidden, 1).detach()), own, strict=True):
                 ends = f"_{way}{cell}"
                 names = {one.removesuffix(ends): one for one in parameters if one.endswith(ends)}
                 given = {one: parameters[name] for one, name in names.items()}
@@ -653,9 +632,7 @@ class RecurrentRule(Rule):
 
         squares = torch.stack([part.square_norms for _, part in parts]).sum(0)
         least = [part.least for _, part in parts if part.least is not None]
-        return Measured(
-            squares * (1 + len(parts) * 2.0**-23), put, torch.stack(least).sum(0) if least else None
-        )
+        return Measured(squares * (1 + len(parts) * 2.0**-23), put, torch.stack(least).sum(0) if least else None)
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         return 16 * LinearRule().footprint(a, out) * sum(map(len, self.layers))

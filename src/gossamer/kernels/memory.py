@@ -41,9 +41,7 @@ class Slices(NamedTuple):
     parallel: bool
 
 
-def slices(
-    nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int, bytes_per_node: int = 0
-) -> Slices:
+def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int, bytes_per_node: int = 0) -> Slices:
     """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers.
 
     `bytes_per_node` are read and written whatever the lot: no reason for smaller slices, but for more cores.

@@ -73,9 +73,7 @@ class Stream:
     @classmethod
     def seeded(cls, seed: int) -> Stream:
         """Keyed by a public seed. For science: everyone can draw this noise, so it gives no privacy."""
-        return cls(
-            hashlib.sha256(f"gossamer seeded noise, version 1: {seed}".encode()).digest()[:16], is_seeded=True
-        )
+        return cls(hashlib.sha256(f"gossamer seeded noise, version 1: {seed}".encode()).digest()[:16], is_seeded=True)
 
     def __repr__(self) -> str:
         return "Stream(seeded: no privacy)" if self.is_seeded else "Stream(system)"
@@ -146,9 +144,7 @@ class Stream:
                 for some, at in _tiles(*part.shape):
                     to = part[some, at], own[some], factors[some], ratio, some.start, at.start, unsure
                     if drawn is None:
-                        words = keystream.pairs(
-                            high[rows][some], columns.start + at.start, at.stop - at.start
-                        )
+                        words = keystream.pairs(high[rows][some], columns.start + at.start, at.stop - at.start)
                         left = _release(words, *to)
                     else:
                         left = _write_whole(drawn[some, at], *to)
@@ -156,9 +152,7 @@ class Stream:
                 row, column = np.concatenate(flagged, axis=1)
                 if len(row):
                     sums, places = part[row, column].astype(f64), column + columns.start
-                    part[row, column] = (
-                        self._whole(sums, own[row], ratio, high[rows][row], places) * factors[row]
-                    )
+                    part[row, column] = self._whole(sums, own[row], ratio, high[rows][row], places) * factors[row]
 
             _over_cores(fill, *array.shape)
 
@@ -234,9 +228,7 @@ class Stream:
                 whole[i, k] = self._exact(*own, ratios[i].tolist(), high, first + k)
             part.copy_(part.new_tensor(whole * units.numpy()[:, None]))
 
-    def _exact(
-        self, g: float, unit: float, ratios: Sequence[float], high: NDArray[np.uint64], place: int
-    ) -> float:
+    def _exact(self, g: float, unit: float, ratios: Sequence[float], high: NDArray[np.uint64], place: int) -> float:
         """Return round(g/unit + Σ ratio·z), by as many words of the ranges as it takes."""
         from mpmath.ctx_iv import MPIntervalContext
         from mpmath.libmp import round_floor, to_int
@@ -273,9 +265,7 @@ class Stream:
         _pick(keystream(2 * depth * len(places)), places, words)
         return words[0], words[1]
 
-    def uniform_bits(
-        self, purpose: int, node: int, step: int, count: int, *, offset: int = 0
-    ) -> NDArray[np.uint64]:
+    def uniform_bits(self, purpose: int, node: int, step: int, count: int, *, offset: int = 0) -> NDArray[np.uint64]:
         """`count` uniform 64-bit words of this range, from `offset` on."""
         bits: NDArray[np.uint64] = self.uniform_bits_rows(purpose, [node], step, count, offset=offset)[0]
         return bits

@@ -220,9 +220,7 @@ def attended(call: Call) -> bool:
     records, constants = _tensors(call)
     queries, mask = call.argument(0, "query"), call.argument(3, "attn_mask")
     alike = all(value.ndim == queries.ndim >= 3 for value in records) and len(records) >= 3
-    shared = (
-        mask is None or isinstance(mask, Records) or (isinstance(mask, Tensor) and mask.ndim < queries.ndim)
-    )
+    shared = mask is None or isinstance(mask, Records) or (isinstance(mask, Tensor) and mask.ndim < queries.ndim)
     return alike and shared and call.argument(4, "dropout_p", 0.0) == 0 and len(constants) <= 1
 
 
@@ -242,9 +240,7 @@ _ACTIVATIONS = """
 """
 _OPERATORS = "add and_ eq ge gt invert le lt mul ne neg or_ pow sub truediv"
 _ALONG_AN_AXIS = "amax amin argmax argmin cumsum log_softmax logsumexp max mean min prod softmax std sum var"
-_MOVED = (
-    "clone contiguous detach flatten movedim permute repeat squeeze swapaxes transpose unflatten unsqueeze"
-)
+_MOVED = "clone contiguous detach flatten movedim permute repeat squeeze swapaxes transpose unflatten unsqueeze"
 _TYPES = "bool double float int long to type_as"
 _POOLS = "adaptive_avg_pool{}d adaptive_max_pool{}d avg_pool{}d max_pool{}d"
 _LOSSES = "binary_cross_entropy binary_cross_entropy_with_logits huber_loss l1_loss mse_loss smooth_l1_loss"

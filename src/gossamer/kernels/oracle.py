@@ -98,9 +98,7 @@ def one_output(module: nn.Module, x: torch.Size, x_type: torch.dtype) -> fx.Grap
     graph = _traced(module, names, outputs, (x, x_type))
     for node in graph.graph.nodes:
         if is_random(node):
-            raise refusal(
-                "", type(module).__name__, f"it draws random numbers when it predicts ({node.target})"
-            )
+            raise refusal("", type(module).__name__, f"it draws random numbers when it predicts ({node.target})")
     return graph
 
 
@@ -129,15 +127,11 @@ def _traced(
     made_up = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in given]
     from torch.fx.experimental.proxy_tensor import make_fx  # half a second: sympy
 
-    trace = make_fx(
-        functionalize(function, remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True
-    )
+    trace = make_fx(functionalize(function, remove="mutations"), tracing_mode="fake", _allow_non_fake_inputs=True)
     with _watched(module) as inside:
         try:
             # Twice with the same copy: what remembers its first call is another graph in the second.
-            (graph, again), quiet = undisturbed(
-                lambda: (trace(parameters, *made_up), trace(parameters, *made_up))
-            )
+            (graph, again), quiet = undisturbed(lambda: (trace(parameters, *made_up), trace(parameters, *made_up)))
         except Exception as reason:  # the module's own code runs here, and may raise anything
             name, layer = inside[-1] if inside else ("", type(module).__name__)
             raise refusal(name, layer, why(reason)) from None
@@ -225,9 +219,7 @@ _SAMPLED = {
     "grid_sampler_2d_backward": 2,
     "grid_sampler_3d_backward": 2,
 }
-_POLYNOMIALS = [
-    name for name in dir(torch.ops.aten) if "_polynomial_" in name and name.startswith("special_")
-]
+_POLYNOMIALS = [name for name in dir(torch.ops.aten) if "_polynomial_" in name and name.startswith("special_")]
 _MOST_DEGREE = 1 << 12
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     # Records side by side may lie in memory as no view allows.

@@ -47,9 +47,7 @@ class Units:
         """(m, n) → (m, B): what their records have of them."""
         return units if self.each == 1 else units.repeat_interleave(self.each, 1)
 
-    def weighed(
-        self, norms: Tensor, there: Tensor, weigh: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
+    def weighed(self, norms: Tensor, there: Tensor, weigh: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """(m, n): the norms of units' vectors from those of their sums, and what their records' are multiplied by."""
         if self.counts is None:
             return norms, torch.where(there, weigh(norms), 0.0)

@@ -154,9 +154,7 @@ def combined_in_double(shares: Matrix, rows: Matrix, out: Matrix) -> None:
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False, fastmath=AS_WRITTEN, error_model="numpy")
-def _eight(
-    shares: Row, a: Row, b: Row, c: Row, d: Row, e: Row, f: Row, g: Row, h: Row, out: Row, add: bool
-) -> None:
+def _eight(shares: Row, a: Row, b: Row, c: Row, d: Row, e: Row, f: Row, g: Row, h: Row, out: Row, add: bool) -> None:
     p0, p1, p2, p3 = shares[0], shares[1], shares[2], shares[3]
     p4, p5, p6, p7 = shares[4], shares[5], shares[6], shares[7]
     if add:

@@ -50,9 +50,7 @@ class Numbers:
         sizes = [prod(shape) for shape in shapes]
         words = -(-sum(sizes) // 2)  # of 64 bits, a record
         nodes, count = self.nodes[rows], len(places)
-        bits = self.stream.uniform_bits_rows(
-            self.purpose, nodes, self.step, count * words, offset=places.start * words
-        )
+        bits = self.stream.uniform_bits_rows(self.purpose, nodes, self.step, count * words, offset=places.start * words)
         halves = np.ascontiguousarray(bits).view(np.uint32).reshape(len(nodes), count, 2 * words)
         uniform = torch.from_numpy((halves >> 8).astype(np.float32) * np.float32(2**-24)).to(like)
         parts = torch.split(uniform[:, :, : sum(sizes)], sizes, 2)
@@ -194,9 +192,7 @@ def _normal_around(u: Tensor, mean: Any, std: Any = 1.0, *_: Any, **__: Any) -> 
     return found.to(_type_of((mean, std)))
 
 
-def _randint(
-    u: Tensor, high: int, *_: Any, low: int = 0, dtype: torch.dtype | None = None, **__: Any
-) -> Tensor:
+def _randint(u: Tensor, high: int, *_: Any, low: int = 0, dtype: torch.dtype | None = None, **__: Any) -> Tensor:
     return (low + (u.double() * (high - low)).floor()).to(dtype or torch.int64)
 
 
@@ -208,9 +204,7 @@ def _randperm(u: Tensor, *_: Any, **__: Any) -> Tensor:
     return u.argsort()
 
 
-def _rrelu(
-    u: Tensor, x: Tensor, noise: Tensor, low: float, high: float, *_: Any, **__: Any
-) -> tuple[Tensor, Tensor]:
+def _rrelu(u: Tensor, x: Tensor, noise: Tensor, low: float, high: float, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     slopes = torch.where(x <= 0, low + (high - low) * u, 1.0)
     return x * slopes, slopes
 

@@ -144,9 +144,7 @@ def root(squares: Tensor, terms: int = 1) -> Tensor:
     return squares.sqrt().mul_(1 + (terms + 4) * torch.finfo(squares.dtype).eps)
 
 
-@nb.njit(
-    nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy"
-)
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 def square_norm(vector: NDArray[np.float32]) -> float:
     """`square_norms` of one vector, for compiled loops: blocks added in double precision, and the same is added."""
     length, square = vector.shape[0], 0.0
@@ -180,9 +178,7 @@ def refuse_infinite(norms: Tensor) -> None:
         raise NotFiniteError(~finite)
 
 
-def outputs_or_nan(
-    compute: Callable[[Tensor], Tensor], x: Tensor, shape: Sequence[int] | None = None
-) -> Tensor:
+def outputs_or_nan(compute: Callable[[Tensor], Tensor], x: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """compute(x (B, …)), and not a number for records on which it fails.
 
     `shape` is that of one record's outputs; without it, a module that fails on every record is refused.

@@ -291,9 +291,7 @@ class QuantileClip(ClipKind):
     start: Annotated[Size, "bound of the first draw"] = 1.0
     quantile: Annotated[float, Field(gt=0, lt=1), "share of norms below the bound"] = 0.5
     lr: Annotated[Positive, "how fast the bound follows"] = 0.2
-    count_noise: Annotated[
-        Positive | None, "std of the noise on the count; a twentieth of the lot if not set"
-    ] = None
+    count_noise: Annotated[Positive | None, "std of the noise on the count; a twentieth of the lot if not set"] = None
     follows_records: ClassVar[bool] = True
 
     def make(self, draws: int, lots: Tensor, largest: Tensor) -> Clip:

@@ -182,9 +182,7 @@ class PrivateGradient:
         longest = max(lots) if longest is None else longest
         self._excess = excess(longest)
         self._multiple = vector.expect(longest, varies=sampler.varies) if hasattr(vector, "expect") else 1
-        self._written = (
-            np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)
-        )
+        self._written = np.arange(len(self.nodes)) if written is None else np.array(list(written), dtype=np.int64)
         self._ahead: dict[int, Tensor] = {}  # the noise of the next draw, where it was drawn already
         self._diagnose = diagnostics
         self.last_diagnostics: Diagnostics | None = None
@@ -211,9 +209,7 @@ class PrivateGradient:
             self.last_diagnostics = _diagnose(step, sums, norms, mask)
         if self._noise.adds:
             left = self._clip.multiplier_left(multiplier)
-            self._clip.follow(
-                norms, mask, lambda counts, scale: self._count(k, counts, scale), self._lots, active
-            )
+            self._clip.follow(norms, mask, lambda counts, scale: self._count(k, counts, scale), self._lots, active)
             self._noise.add(
                 self._stream, self._index, k, sums, multiplier=left, bound=bound, active=active,
                 ready=self._ahead.pop(k, None),
@@ -242,9 +238,7 @@ class PrivateGradient:
             self._whole = lot, taken
         return lot, taken
 
-    def _log(
-        self, k: int, active: Tensor, multiplier: Tensor, bound: Tensor, step: ClipStep, dimension: int
-    ) -> None:
+    def _log(self, k: int, active: Tensor, multiplier: Tensor, bound: Tensor, step: ClipStep, dimension: int) -> None:
         """Spent is what is logged: this happens before the value exists outside of here."""
         rows = self._written[active.numpy()[self._written]]
         if not len(rows):

@@ -157,9 +157,7 @@ class Method:
         exchange.bytes_sent = run.bytes_sent
         return exchange
 
-    def noised(
-        self, plain: Any, parts: Parts, book: Book, stream: Callable[[], Stream], *, start: int = 0
-    ) -> Any:
+    def noised(self, plain: Any, parts: Parts, book: Book, stream: Callable[[], Stream], *, start: int = 0) -> Any:
         """The exchange with what is done to a message before it leaves: nothing."""
         return plain
 

@@ -55,9 +55,7 @@ def _of_labels(named: Any, model: str) -> Any:
     """Labels of yes or no, an output each."""
     if model == "linear":
         problem = "gives one number, and these records have several labels"
-        raise UserError(
-            problem, key="model.kind", value=model, remedy="use 'softmax', with an output for each"
-        )
+        raise UserError(problem, key="model.kind", value=model, remedy="use 'softmax', with an output for each")
     if not hasattr(named, "of_each"):
         problem = "is not of several labels a record"
         raise UserError(problem, key="loss.kind", value=named.kind, remedy="use 'logistic' or 'squared'")
@@ -74,9 +72,7 @@ def _of_one_output(named: Any, classes: int | None) -> Any:
     if not hasattr(named, "value") or named.binary != (classes == 2):
         targets: dict[Any, str] = {True: "labels of two classes", False: "numbers as targets"}
         due = targets.get(getattr(named, "binary", None), "classes")
-        problem = (
-            f"needs {due}, and these data have {f'{classes} classes' if classes else 'numbers to predict'}"
-        )
+        problem = f"needs {due}, and these data have {f'{classes} classes' if classes else 'numbers to predict'}"
         raise UserError(problem, key="loss.kind", value=named.kind)
     return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
 

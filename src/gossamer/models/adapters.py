@@ -107,9 +107,7 @@ class Attention(attention.Attention):
         biases = (None,) * 3 if layer.in_proj_bias is None else layer.in_proj_bias.chunk(3)
         values = zip((*weights, layer.out_proj.weight), (*biases, layer.out_proj.bias), strict=True)
         for name, given in zip(PROJECTIONS, values, strict=True):
-            frozen = (
-                None if x is None else nn.Parameter(x.detach().clone(), requires_grad=False) for x in given
-            )
+            frozen = (None if x is None else nn.Parameter(x.detach().clone(), requires_grad=False) for x in given)
             setattr(self, name, attention.with_values(*frozen))
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
@@ -206,9 +204,7 @@ def adapted(module: nn.Module, options: LoRA) -> nn.Module:
         least = min(layer.weight.shape)
         if options.rank > least:
             remedy = f"use at most {least}, or leave that layer out of lora.targets"
-            raise UserError(
-                f"is too much for layer {name!r}", key="lora.rank", value=options.rank, remedy=remedy
-            )
+            raise UserError(f"is too much for layer {name!r}", key="lora.rank", value=options.rank, remedy=remedy)
         scale = (options.alpha or options.rank) / options.rank
         return Adapted(layer, options.rank, scale).to(layer.weight.device)
 

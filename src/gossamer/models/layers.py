@@ -167,9 +167,7 @@ def check_no_mixing(module: nn.Module) -> None:
         running = isinstance(layer, _InstanceNorm) and layer.track_running_stats
         if batch or running:
             does = "mixes the records of a batch" if batch else "keeps running statistics of the records"
-            raise UserError(
-                f"model: {_named(name, layer)} {does}: nothing bounds a record's part; use GroupNorm"
-            )
+            raise UserError(f"model: {_named(name, layer)} {does}: nothing bounds a record's part; use GroupNorm")
 
 
 def has_adapters(names: Iterable[str]) -> bool:

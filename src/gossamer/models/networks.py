@@ -119,8 +119,8 @@ class ShallowCNN:
     Narrow by default: noise grows with the number of parameters, and one sample a round is little signal.
     """
 
-    filters: Annotated[list[Count], Field(min_length=2, max_length=2), "channels of the two convolutions"] = (
-        field(default_factory=lambda: [8, 16])
+    filters: Annotated[list[Count], Field(min_length=2, max_length=2), "channels of the two convolutions"] = field(
+        default_factory=lambda: [8, 16]
     )
     hidden: Annotated[Count, "width of the dense layer"] = 32
 

@@ -82,16 +82,12 @@ class Registry(Generic[T]):
         Defined anew, as in a notebook whose cell is run again, it takes its own place.
         """
         if not dataclasses.is_dataclass(cls):
-            raise UserError(
-                f"{cls.__name__} must be a dataclass: its fields are the options of {self.table}."
-            )
+            raise UserError(f"{cls.__name__} must be a dataclass: its fields are the options of {self.table}.")
         name = vars(cls).get("kind") or kind_name(cls.__name__)
         known = self._kinds.get(name)
         taken = name in self if known is None else not same_definition(known, cls)
         if taken:
-            raise UserError(
-                f"{self.table}.kind = {name!r} is there already; give {cls.__name__} another name."
-            )
+            raise UserError(f"{self.table}.kind = {name!r} is there already; give {cls.__name__} another name.")
         self._kinds[name] = cls
         self._kinds[name].kind = name
         return str(name)

@@ -104,9 +104,7 @@ def as_path(name: str, value: Any) -> Path | None:
 def as_mapping(name: str, value: Any) -> dict[str, Any]:
     """An argument of the Python API with dotted keys."""
     if not isinstance(value or {}, Mapping) or any(not isinstance(key, str) for key in value or {}):
-        raise UserError(
-            'must be a dictionary by dotted keys, for example {"rounds": 50}', key=name, value=value
-        )
+        raise UserError('must be a dictionary by dotted keys, for example {"rounds": 50}', key=name, value=value)
     return dict(value or {})
 
 
@@ -123,9 +121,7 @@ def _expected(mistake: Any) -> str:
     if name not in _PHRASES:
         return f"be {_EXPECTED.get(name.split('_')[0], 'something else')}"
     phrase = _PHRASES[name].format(**{k: f"{v:g}" if isinstance(v, float) else v for k, v in limits.items()})
-    return re.sub(
-        r"\b1 (entr|character)(ies|s)$", lambda m: f"1 {m[1]}{'y' if m[2] == 'ies' else ''}", phrase
-    )
+    return re.sub(r"\b1 (entr|character)(ies|s)$", lambda m: f"1 {m[1]}{'y' if m[2] == 'ies' else ''}", phrase)
 
 
 def _unknown_kind(key: str, value: Any, kinds: Sequence[str]) -> tuple[str, Any, str, str | None]:

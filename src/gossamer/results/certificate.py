@@ -38,9 +38,7 @@ NOT_COVERED = (
     "The cipher (AES), the system's random numbers and the processor's arithmetic are taken to be what they should be.",
     "Time and memory that a run takes are not protected.",
 )
-NOT_PUBLIC = (
-    "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
-)
+NOT_PUBLIC = "not declared public: figures on it are not private, must stay here, and tuning by them is not charged"
 SEEDED = "seeded noise: no privacy"
 PLAN, END = "plan.json", "end.json"
 SIGNED_FILES = (
@@ -134,9 +132,7 @@ def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict
 class _Nodes:
     """The nodes of a run: those with a ledger here, and the others as their ranks or the plan state them."""
 
-    def __init__(
-        self, run: Path, plan: Mapping[str, Any], end: Mapping[str, Any], proofs: Sequence[NodeProof]
-    ):
+    def __init__(self, run: Path, plan: Mapping[str, Any], end: Mapping[str, Any], proofs: Sequence[NodeProof]):
         self._run, self._plan, self._end, self._all = run, plan, end, range(plan["nodes"])
         self._elsewhere = elsewhere = {entry["node"]: entry for entry in end["elsewhere"]}
         self._here = here = {proof.node: proof for proof in proofs if proof.node not in elsewhere}

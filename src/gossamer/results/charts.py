@@ -125,9 +125,7 @@ class Plot:
     __html__ = svg  # templates show a plot as markup
 
 
-def draw(
-    plots: Sequence[Plot], *, columns: int = 1, legend: bool = True, notes: Sequence[str] = ()
-) -> Markup:
+def draw(plots: Sequence[Plot], *, columns: int = 1, legend: bool = True, notes: Sequence[str] = ()) -> Markup:
     """Plots of one size side by side, above one legend; nothing where there is nothing to draw."""
     plots = [plot for plot in map(_coloured, plots) if any(one.points for one in plot.series)]
     if not plots:
@@ -324,9 +322,7 @@ def _plot(plot: Plot) -> Markup:
     return Markup().join(parts)
 
 
-def _series(
-    one: Series, x: Scale, y: Scale, edges: tuple[float, float], hint: Callable[[Series, int], str]
-) -> Markup:
+def _series(one: Series, x: Scale, y: Scale, edges: tuple[float, float], hint: Callable[[Series, int], str]) -> Markup:
     places, parts = [(x(a), y(b)) for a, b in one.points], []
     if one.band and one.spread:
         across = [px for px, _ in places]

@@ -145,9 +145,7 @@ class Ranks:
             dist.broadcast(copy, rank)
         return copy
 
-    def transfer(
-        self, send: Messages, receive: Messages, meanwhile: Callable[[], None] = lambda: None
-    ) -> None:
+    def transfer(self, send: Messages, receive: Messages, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Start all messages, do `meanwhile`, then wait until all have left and arrived."""
         # Counted for each pair of ranks: the token of a shared model passes between two, and the others take no part.
         self._messages.update({rank for rank, _ in (*receive, *send)})
@@ -165,9 +163,7 @@ class Ranks:
         """The end of a run in which a node's message holds NaN or infinity."""
         rank = next(r for r, block in enumerate(self.blocks) if node in block)
         at = self.watch.round
-        return self.watch.claim(
-            f"node {node} (rank {rank}) sent NaN or infinite values in round {at}: refused"
-        )
+        return self.watch.claim(f"node {node} (rank {rank}) sent NaN or infinite values in round {at}: refused")
 
     def exchange(self, topology: Topology, meanwhile: Callable[[], None] | None = None) -> RankExchange:
         # On one machine the cores that carry the messages are those that compute: nothing is idle, and noise drawn
@@ -269,9 +265,7 @@ class Watch:
         """Of each rank: the count of beats, its round, and whether it waits for others."""
         try:
             keys = [f"gossamer/at/{r}" for r in range(len(self._blocks))]
-            return {
-                r: json.loads(self._store.get(key)) for r, key in enumerate(keys) if self._store.check([key])
-            }
+            return {r: json.loads(self._store.get(key)) for r, key in enumerate(keys) if self._store.check([key])}
         except RuntimeError:
             return {}
 

@@ -71,9 +71,7 @@ def meeting_point(timeout: float) -> Any:
     )
 
 
-def start_rank(
-    command: list[str], rank: int, ranks: int, port: int, **settings: Any
-) -> subprocess.Popen[bytes]:
+def start_rank(command: list[str], rank: int, ranks: int, port: int, **settings: Any) -> subprocess.Popen[bytes]:
     """A process with the variables that torchrun would set; `settings` are those of subprocess."""
     variables = {
         _LAUNCHED: "1",

@@ -188,9 +188,7 @@ def settled(future: Future[Outcome], log: Path) -> Outcome:
 _caches: list[DataCache] = []
 
 
-def train(
-    settings: dict[str, Any], place: Path | None, data_dir: Path | None, *, force: bool, version: str
-) -> Outcome:
+def train(settings: dict[str, Any], place: Path | None, data_dir: Path | None, *, force: bool, version: str) -> Outcome:
     """One run, into `place`; without one the files of its directory are the value."""
 
     def work(cache: DataCache) -> bytes | None:

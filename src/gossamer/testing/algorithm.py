@@ -253,9 +253,7 @@ class _Checks:
         left = np.abs(end - alike).max() / np.abs(x0 - alike).max()
         remedy = "use another lr= or rounds=, or look at its step and at weights (column weights keep sums, so models"
         remedy += " must be divided by the mixed ones)"
-        what = (
-            f" keeps {left:.0%} of the way to the minimum of a quadratic after {rounds} rounds without noise"
-        )
+        what = f" keeps {left:.0%} of the way to the minimum of a quadratic after {rounds} rounds without noise"
         self._require(left < 0.01, f"{what}, all nodes alike", remedy)  # nan fails
         best = quadratics.minimum(a, b)
         left = np.abs(self._trained(self._graph, a, b, x0, rounds) - best).max() / np.abs(b - best).max()

@@ -329,9 +329,7 @@ def run_in(
     """
 
     if torch.is_inference_mode_enabled():
-        raise UserError(
-            "torch.inference_mode() is on, and nothing can be trained in it; call run outside of it."
-        )
+        raise UserError("torch.inference_mode() is on, and nothing can be trained in it; call run outside of it.")
 
     def assembled() -> Parts:
         plan = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)

@@ -52,9 +52,7 @@ def _digest(file: Path, changed: int, size: int) -> str:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
-def places(
-    config: RunConfig, data_dir: Path | None, nodes: Iterable[int], *, shared: bool = True
-) -> list[Place]:
+def places(config: RunConfig, data_dir: Path | None, nodes: Iterable[int], *, shared: bool = True) -> list[Place]:
     """Those of the nodes hosted here; `shared`: also that of one file for all nodes."""
     data = config.data
     if not isinstance(data, OwnFile):
@@ -127,14 +125,9 @@ class Accounts:
 
     def settle(self, at: str, ledgers: Path | None) -> list[Total]:
         """What the ledgers here say happened; of nodes whose ledger is elsewhere, what was planned. None: nothing."""
-        return [
-            budget.settle(place.source, self.spending(place, at, ledgers, settled=True))
-            for place in self.reserved
-        ]
+        return [budget.settle(place.source, self.spending(place, at, ledgers, settled=True)) for place in self.reserved]
 
-    def spending(
-        self, place: Place, at: str, ledgers: Path | None = None, *, settled: bool = False
-    ) -> Spending:
+    def spending(self, place: Place, at: str, ledgers: Path | None = None, *, settled: bool = False) -> Spending:
         """What the run releases about the place's records: as planned, or as the ledgers here say that it happened.
 
         Of nodes whose ledger is elsewhere what was planned counts; settled without ledgers, nothing happened.
@@ -285,9 +278,7 @@ class Prospect:
                 "name as privacy.account"
             )
         if not account.lists_content:
-            return (
-                "no run so far was on records with exactly this content; it counts them as the same people's"
-            )
+            return "no run so far was on records with exactly this content; it counts them as the same people's"
         return None
 
 

@@ -56,9 +56,7 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
                 f"{path} is signed by no organisation, so nothing in it can be checked without its run directory; name "
                 "that directory."
             )
-        lines = [
-            "the certificate alone was looked at: only its run directory shows whether the ledgers agree"
-        ]
+        lines = ["the certificate alone was looked at: only its run directory shows whether the ledgers agree"]
     with malformed_as_user_error(file):
         lines = [_headline(certificate), *lines, *_signers(file, certificate, wanted)]
         if certificate.get("epsilon_audited") is not None or certificate.get("audit"):  # put in after the end
@@ -115,9 +113,7 @@ def _signers(file: Path, certificate: Mapping[str, Any], wanted: str | None) -> 
         lines.append(f"signed on {day(one['at'])} in the name of {one['signer']}, with {known}")
     site = site_of(certificate)
     if site is not None:
-        lines.append(
-            f"of the site {site}; its signature is checked with --study, on the certificates of all sites"
-        )
+        lines.append(f"of the site {site}; its signature is checked with --study, on the certificates of all sites")
     if not signatures and site is None:
         lines.append("signed by no organisation: nobody vouches for it by name")
     if signatures and wanted is None:
@@ -137,9 +133,7 @@ def check_network(run: Path) -> str | None:
     here = not any("stated_by" in one for one in certificate["epsilon_by_node"])
     due = _numbers(network_figures(o, run if here else None))
     stated = _numbers(certificate["network"])
-    if len(due) != len(stated) or any(
-        not math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(due, stated, strict=True)
-    ):
+    if len(due) != len(stated) or any(not math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(due, stated, strict=True)):
         raise UserError(f"{path} states other figures under 'network' than the ledgers have.")
     return None
 

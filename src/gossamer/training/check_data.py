@@ -27,9 +27,7 @@ def check_data(file: Path, config: str | None, data_dir: Path | None = None) -> 
         return {"config": str(file), "files": [_checked(source, path, data_dir) for path in paths]}
     kind = KINDS.get(file.suffix.lower())
     if kind is None:
-        raise UserError(
-            f"{file} is of no kind that is checked here; give {', '.join(KINDS)}, or a .toml file."
-        )
+        raise UserError(f"{file} is of no kind that is checked here; give {', '.join(KINDS)}, or a .toml file.")
     if not file.is_file():
         raise UserError(f"{file} is no file; give the path of an existing one.")
     if config is None:
@@ -38,9 +36,7 @@ def check_data(file: Path, config: str | None, data_dir: Path | None = None) -> 
         return {"config": None, "files": [checked]}
     source, _ = _source(config)
     if source.kind != kind:
-        raise UserError(
-            f"{file} is {kind}, and data.kind = {source.kind!r} in {config}; give a file of that kind."
-        )
+        raise UserError(f"{file} is {kind}, and data.kind = {source.kind!r} in {config}; give a file of that kind.")
     return {"config": config, "files": [_checked(source, file, data_dir)]}
 
 
@@ -49,9 +45,7 @@ def _source(config: str) -> tuple[OwnFile, int]:
     tables = named(config)[1]
     data, unit = datasets.parse(tables.get("data", {})), tables.get("privacy", {}).get("unit")
     if not isinstance(data, OwnFile) or data.kind not in KINDS.values():
-        raise UserError(
-            f"data.kind = {data.kind!r} in {config} is no table of your own; csv and parquet are checked."
-        )
+        raise UserError(f"data.kind = {data.kind!r} in {config} is no table of your own; csv and parquet are checked.")
     if isinstance(unit, dict) and "column" in unit:
         data = replace(data, person=unit["column"])
     return data, tables.get("nodes", 1)
@@ -68,9 +62,7 @@ def _paths(source: OwnFile, nodes: int, data_dir: Path | None) -> list[Path]:
         except UserError:
             continue
     if not paths:
-        raise UserError(
-            f"data.path = {source.path!r} is no file for any of {nodes} nodes: give the path of one"
-        )
+        raise UserError(f"data.path = {source.path!r} is no file for any of {nodes} nodes: give the path of one")
     return paths
 
 
@@ -90,9 +82,7 @@ def _checked(source: OwnFile, path: Path, data_dir: Path | None) -> dict[str, An
         "findings": [asdict(finding) for finding in findings],
         "not_declared": [] if source.schema is None else [name for name in kinds if name not in used],
     }
-    return checked | (
-        {} if source.schema is not None else {"types": kinds, "skeleton": skeleton(kinds, beside)}
-    )
+    return checked | ({} if source.schema is not None else {"types": kinds, "skeleton": skeleton(kinds, beside)})
 
 
 def does_fit(report: dict[str, Any]) -> bool:
@@ -108,9 +98,7 @@ def sentences(report: dict[str, Any]) -> list[str]:
             lines.append(f"{name}: {len(its['types'])} columns; nothing is declared of them")
         else:
             musts = sum(finding["must"] for finding in findings)
-            lines.append(
-                f"{name} and {config}: " + (f"{musts} to be fixed before a run" if musts else "fits")
-            )
+            lines.append(f"{name} and {config}: " + (f"{musts} to be fixed before a run" if musts else "fits"))
         width = min(24, max((len(finding["column"]) for finding in findings), default=0))
         for finding in findings:
             column = f"{finding['column']:<{width}}  {finding['kind']:<11}  " if finding["column"] else ""

@@ -93,9 +93,7 @@ def estimate(
         working = WORKING * footprint.of_lots(hosted, lot) + CONVOLUTIONS * footprint.convolves
         memory[f"the gradient of lots of {lot:.4g} records"] = working
         rows = EVALUATED if dataset is None else min(EVALUATED, len(dataset.x_test))
-        memory[f"the evaluation of model.kind = {config.model.kind!r}"] = (
-            EVALUATION * rows * footprint.widest_layer
-        )
+        memory[f"the evaluation of model.kind = {config.model.kind!r}"] = EVALUATION * rows * footprint.widest_layer
     work = hosted * (AT_NODE + NUMBER * parameters * max(1.0, lot))
     return Estimate(memory, steps * (IN_PLAN + work))
 
@@ -141,9 +139,7 @@ def refuse_long_pricing(config: RunConfig, draws: int) -> None:
         )
 
 
-def network(
-    config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None
-) -> nn.Module:
+def network(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> nn.Module:
     """The configuration's network, or the user's own, with the adapters of [lora]; for records of several parts too."""
     made: nn.Module = config.model.make(shape, outputs) if module is None else module
     if config.lora is not None:

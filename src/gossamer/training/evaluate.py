@@ -57,9 +57,7 @@ class Evaluation:
         self._sample = scored = scored_nodes(config)
         self.rounds = evaluation_rounds(config.rounds, config.evaluation.every)
         self._unreleased = o.method.why_metrics_not_private()
-        self._not_private = self._unreleased or (
-            f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None
-        )
+        self._not_private = self._unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
         self._score = Evaluator(
             o.module, o.stack, loss, *parts.test, task=o.task, measures=measures, group=self._group,
             truth=parts.dataset.truth,
@@ -193,9 +191,7 @@ def judged_rows(o: Plan, measured: Sequence[Cells], point: Tensor, x: Tensor, y:
         predictions = Predictions(o.task, outputs, y[start : start + _BATCH])
         rows = np.concatenate([one.rows(predictions) for one in measured], 1)
         parts.append(torch.from_numpy(rows / math.sqrt(len(measured))))  # all measures together are one row
-    return (
-        torch.cat(parts) if parts else torch.zeros(0, sum(one.size for one in measured), dtype=torch.float64)
-    )
+    return torch.cat(parts) if parts else torch.zeros(0, sum(one.size for one in measured), dtype=torch.float64)
 
 
 def figures_of(o: Plan, totals: Sequence[Sequence[float]]) -> dict[str, Any]:

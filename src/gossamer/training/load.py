@@ -27,9 +27,7 @@ class LoadedRun(UsesModels):
 
     def __init__(self, directory: Path, *, module: nn.Module | None = None, data_dir: Path | None = None):
         if not (directory / "manifest.json").exists():
-            raise UserError(
-                f"{directory} is no run directory: it has no manifest.json; name one that `run` made."
-            )
+            raise UserError(f"{directory} is no run directory: it has no manifest.json; name one that `run` made.")
         self.directory, self._module, self._data_dir = directory, module, data_dir
         self.manifest = read_manifest(directory)
 
@@ -65,9 +63,7 @@ class LoadedRun(UsesModels):
         """What `run --json` printed."""
         last = self.metrics[-1] if self.metrics else {}
         seconds = float(last.get("seconds", 0.0))
-        return result_of(
-            effective(self.config), self.certificate, last, seconds=seconds, run_dir=str(self.directory)
-        )
+        return result_of(effective(self.config), self.certificate, last, seconds=seconds, run_dir=str(self.directory))
 
     @property
     def observers(self) -> list[dict[str, Any]]:
@@ -100,9 +96,7 @@ class LoadedRun(UsesModels):
         return Models.stored(self.directory, self._module, self._data_dir)
 
 
-def load(
-    directory: Path | str, *, module: nn.Module | None = None, data_dir: Path | str | None = None
-) -> LoadedRun:
+def load(directory: Path | str, *, module: nn.Module | None = None, data_dir: Path | str | None = None) -> LoadedRun:
     """A run directory. `module`: your own network, where the run trained one; `data_dir`: where public sets lie."""
     path = as_path("directory", directory)
     if path is None:

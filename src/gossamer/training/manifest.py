@@ -171,9 +171,7 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     o = parts.plan
     if group.spread and o.privacy.copies > 1:
         key, value, copies = why_copies(o.config)
-        problem = (
-            f"{copies}, whose releases are priced together, and their ledgers would lie on several machines"
-        )
+        problem = f"{copies}, whose releases are priced together, and their ledgers would lie on several machines"
         remedy = "use one machine, or have each record or person on one node"
         raise UserError(problem, key=key, value=value, remedy=remedy)
     if group.size == 1:

@@ -44,9 +44,7 @@ def predict_file(
     if out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--out {out} is the file with the rows; name another.")
     if run.resolve() in out.resolve().parents:
-        raise UserError(
-            f"--out {out} lies in the run directory, which holds what was signed; name another place."
-        )
+        raise UserError(f"--out {out} lies in the run directory, which holds what was signed; name another place.")
     if not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written: there is no folder {out.parent}.")
     x, y, unused = _rows(models, file)
@@ -130,9 +128,7 @@ def _from_npz(file: Path, inputs: Inputs) -> tuple[Any, NDArray[Any] | None, lis
     except UserError as error:
         raise UserError(f"{file.name}: {error}") from None
     if y in raw and (raw[y].ndim not in (1, 2) or len(raw[y]) != len(rows)):
-        raise UserError(
-            f"{file.name}: {y} has shape {raw[y].shape} where one value per row needs ({len(rows)},)."
-        )
+        raise UserError(f"{file.name}: {y} has shape {raw[y].shape} where one value per row needs ({len(rows)},).")
     return rows, raw.get(y), [name for name in raw if name not in (x, y)]
 
 
@@ -162,11 +158,7 @@ def _is_public(run: LoadedRun, file: Path, node: Node, name: str, figure: float)
     row = run.metrics[-1] if run.metrics else {}
     values = row.get(f"{name}_by_node", [])
     # A site of a study has figures of its own model alone.
-    nodes = (
-        run.models.nodes
-        if len(values) == len(run.models.nodes)
-        else nodes_judged(row, name) or range(len(values))
-    )
+    nodes = run.models.nodes if len(values) == len(run.models.nodes) else nodes_judged(row, name) or range(len(values))
     by_node = dict(zip(nodes, values, strict=False))
     known = row.get(f"{name}_average_model") if node == "average" else by_node.get(node)
     return known is not None and math.isclose(known, figure, rel_tol=1e-6)
@@ -205,9 +197,7 @@ def sentences(result: dict[str, Any]) -> list[str]:
     lines = [f"{result['rows']} rows predicted: {result['out']}", f"model: {result['model']}"]
     if result["not_used"]:
         lines.append(f"columns not used: {listed(result['not_used'])}")
-    lines += [
-        f"{title(name)} {written(name, result[name])} on these rows" for name in result.get("measures", ())
-    ]
+    lines += [f"{title(name)} {written(name, result[name])} on these rows" for name in result.get("measures", ())]
     if "not_private_because" in result:
         lines.append(f"({result['not_private_because']})")
     return lines
@@ -237,9 +227,7 @@ def export(
         raise UserError(f"--format {kind} is not known; use {', '.join(FILES)}.")
     loaded = load(run, module=module)
     if loaded.finished and loaded.verdict.broken is not None:
-        raise UserError(
-            f"{run} does not verify, so its privacy statement goes onto no card: {loaded.verdict.broken}"
-        )
+        raise UserError(f"{run} does not verify, so its privacy statement goes onto no card: {loaded.verdict.broken}")
     models = loaded.models
     node = models.whose(node)
     content, file = converted(models, node, kind), FILES[kind]  # a mistake shows before anything is made
@@ -249,9 +237,7 @@ def export(
         known = models.description, loaded.certificate, loaded.manifest
         facts = finite(card(*known, rounds=loaded.config.rounds, node=node, file=file, kind=kind))
         write_atomically(out / DESCRIPTION, models.description.text().encode())
-        write_atomically(
-            out / "model_card.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode()
-        )
+        write_atomically(out / "model_card.json", (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
         write_atomically(out / "MODEL_CARD.md", markdown(facts).encode())
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror or error}.") from None

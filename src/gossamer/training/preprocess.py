@@ -326,9 +326,7 @@ def _released(parts: Parts, group: Group, book: Book, step: Step, place: int) ->
     own = torch.tensor(counts[parts.nodes.start : parts.nodes.stop]).to(totals)
     n = len(events)
     units = sum(count * node.records for count, node in zip(counts, o.privacy.nodes, strict=True))
-    noise = math.sqrt(
-        sum((c * event.release.noise_multiplier) ** 2 for c, event in zip(counts, events, strict=True))
-    )
+    noise = math.sqrt(sum((c * event.release.noise_multiplier) ** 2 for c, event in zip(counts, events, strict=True)))
     return Released(n * group.mean(own[:, None] * totals).double() / units, noise / units)
 
 
@@ -348,9 +346,7 @@ def stored_everywhere(path: Path, group: Group) -> bool:
             "was released once and is not drawn again."
         )
     if here and not all(there):
-        raise UserError(
-            f"{path} is here, and another process of the run has lost its copy; put it back there."
-        )
+        raise UserError(f"{path} is here, and another process of the run has lost its copy; put it back there.")
     return here
 
 

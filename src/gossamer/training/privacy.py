@@ -144,9 +144,7 @@ class PrivacyPlan(Draws):
         curve = self.epsilon_after(rounds, tolerance=DRAWN)
         return [(claimed, None if proof is None else min(proof, most)) for claimed, proof in curve]
 
-    def epsilon_after(
-        self, rounds: list[int], tolerance: float = 0.01
-    ) -> list[tuple[float | None, float | None]]:
+    def epsilon_after(self, rounds: list[int], tolerance: float = 0.01) -> list[tuple[float | None, float | None]]:
         """(claimed, proven) of the worst node after so many rounds, for metrics and charts."""
         node = self.worst
         at = [min(self.draws_before + r * self.draws_per_round, node.allowance) for r in rounds]
@@ -158,9 +156,7 @@ class PrivacyPlan(Draws):
                 self.copies * (len(node.before) + k + len(self.after) * (r >= last))
                 for k, r in zip(at, rounds, strict=True)
             ]
-            bounds = curve(
-                events, marks, node.delta, self.adjacency, observer=self.observer, tolerance=tolerance
-            )
+            bounds = curve(events, marks, node.delta, self.adjacency, observer=self.observer, tolerance=tolerance)
             proofs = [finite(e) for e in bounds]
         return [(self.claimed(node, k).epsilon, proof) for k, proof in zip(at, proofs, strict=True)]
 
@@ -228,9 +224,7 @@ class PrivacyPlan(Draws):
         )  # fmt: skip
         if not self.last_events or self.last_events[0][0] != key:
             events = [*self.events(node), *self.after]
-            self.last_events[:] = [
-                (key, on_several_nodes(events, self.copies) if self.copies > 1 else events)
-            ]
+            self.last_events[:] = [(key, on_several_nodes(events, self.copies) if self.copies > 1 else events)]
         return self.last_events[0][1]
 
     def events(self, node: NodePlan) -> list[Event]:
@@ -394,13 +388,9 @@ def pool(config: RunConfig, records: Sequence[int], pairs: Sequence[tuple[float,
         rate, lot = config.privacy.sampling.pooled(total, lot)
         return Pool(total, lot, [rate] * n)
     if config.privacy.sampling.make_uneven([1.0]) is None:
-        problem = (
-            "cannot give nodes of different sizes equal weight in the pooled records of baseline = 'central'"
-        )
+        problem = "cannot give nodes of different sizes equal weight in the pooled records of baseline = 'central'"
         remedy = "use kind = 'poisson' or weighting = 'size'"
-        raise UserError(
-            problem, key="privacy.sampling.kind", value=config.privacy.sampling.kind, remedy=remedy
-        )
+        raise UserError(problem, key="privacy.sampling.kind", value=config.privacy.sampling.kind, remedy=remedy)
     rates = [lot / (n * J) for J in records]
     if max(rates) > 1:
         problem = f"would draw each record of the smallest node {max(rates):.3g} times a round in baseline = 'central'"
@@ -425,9 +415,7 @@ def _refuse_unequal(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
     """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
     if len({(node.delta, node.spends) for node in nodes}) > 1:
         key, value, copies = why_copies(config)
-        problem = (
-            f"{copies}, which are priced together only where all have the same size, budget and sampling"
-        )
+        problem = f"{copies}, which are priced together only where all have the same size, budget and sampling"
         remedy = "give all the same (data.records: one number for all)"
         raise UserError(problem, key=key, value=value, remedy=remedy)
 
@@ -444,9 +432,7 @@ def _evaluation_events(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...
     assert not isinstance(privacy.delta, list)
     epsilon = share * privacy.epsilon if base.noise.adds and privacy.epsilon is not None else None
     times = privacy.runs * base.copies
-    return (
-        paid_event(base.draws, Gaussian, base.adjacency, epsilon=epsilon, delta=privacy.delta, times=times),
-    )
+    return (paid_event(base.draws, Gaussian, base.adjacency, epsilon=epsilon, delta=privacy.delta, times=times),)
 
 
 def _mean_first(share: float, shape: Schedule, draws: int) -> After:
@@ -471,9 +457,7 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
             node = replace(node, factor=factor, end=_end(base, node) if end is None else end)
         else:
             node = replace(node, end=_end(base, node))
-            node = replace(
-                node, factor=_proven_factor(base, node, epsilon, config.privacy.runs * base.copies)
-            )
+            node = replace(node, factor=_proven_factor(base, node, epsilon, config.privacy.runs * base.copies))
         if epsilon is not None and given is not None:
             node = replace(node, allowance=_allowance(base, node, epsilon))
             if config.mode == "paper" and (claim := base.claimed(node, 1)).epsilon is None:

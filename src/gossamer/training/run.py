@@ -174,9 +174,7 @@ class Run:
             lock.close()
             accounts.settle(now(), ledgers=path if released else None)
             raise
-        return cls(
-            parts, group, directory, identity, accounts, lock, book, key, reader, state, bytes_sent=sent
-        )
+        return cls(parts, group, directory, identity, accounts, lock, book, key, reader, state, bytes_sent=sent)
 
     @classmethod
     def resume(
@@ -211,14 +209,10 @@ class Run:
 
             manifest: dict[str, Any] = agreed(group, locked)
             identity = manifest["run"]
-            rounds = agreed(
-                group, lambda: checkpoint.rounds_with(directory.checkpoints, parts.nodes, run=identity)
-            )
+            rounds = agreed(group, lambda: checkpoint.rounds_with(directory.checkpoints, parts.nodes, run=identity))
             everywhere = group.join([(identity, rounds)])
             if len({run for run, _ in everywhere}) > 1:
-                raise UserError(
-                    f"--resume {path} holds different runs on different machines; name the same one."
-                )
+                raise UserError(f"--resume {path} holds different runs on different machines; name the same one.")
             at = max(set.intersection(*(set(held) for _, held in everywhere)), default=0)
 
             def reopened() -> tuple[Any, ...]:
@@ -466,9 +460,7 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
     return key
 
 
-def _new_book(
-    parts: Parts, directory: RunDirectory, lock: RunLock, group: Group, here: list[range]
-) -> LedgerBook:
+def _new_book(parts: Parts, directory: RunDirectory, lock: RunLock, group: Group, here: list[range]) -> LedgerBook:
     """The ledgers of the nodes hosted here, with the key of this machine's own manifest."""
     if not group.first_here:
         lock.take()
@@ -520,9 +512,7 @@ def result_of(
 def _tracked_facts(o: Plan) -> dict[str, Any]:
     config = o.config
     what = f"{config.name}: {config.algorithm.kind}, {config.mode} mode, seed {config.seed}"
-    planned = privacy_facts(
-        {**o.privacy.figures(), "unit": o.privacy.unit, "observer": o.privacy.observer.description}
-    )
+    planned = privacy_facts({**o.privacy.figures(), "unit": o.privacy.unit, "observer": o.privacy.observer.description})
     return {
         "run": what,
         **({"stamp": SEEDED} if o.seeded else {}),

@@ -169,9 +169,7 @@ def network_figures(o: Plan, ledgers: Path | None = None) -> dict[str, Any] | No
     network = network if ledgers is None else network.as_written(ledgers)
     pairs = network.by_pair()
     observer, node = np.unravel_index(np.nanargmax(pairs), pairs.shape)
-    shown = [
-        [None if v == u else float(f"{e:.6g}") for u, e in enumerate(row)] for v, row in enumerate(pairs)
-    ]
+    shown = [[None if v == u else float(f"{e:.6g}") for u, e in enumerate(row)] for v, row in enumerate(pairs)]
     return {
         "worst_pair": {"epsilon": float(pairs[observer, node]), "node": int(node), "observer": int(observer)},
         "outsider": float(network.of_outsider().max()),

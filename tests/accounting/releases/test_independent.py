@@ -53,10 +53,7 @@ def test_numbers_and_shapes_without_a_norm_bound_have_none():
 
 def test_a_bound_within_the_change_says_nothing_of_crossing():
     wide = {**COMMON, "sensitivity": 1e6}
-    assert (
-        TruncatedLaplace(sigma=1.0, bound=6e5, dimensions=2, **wide).by_norm("add-remove").crossing
-        == math.inf
-    )
+    assert TruncatedLaplace(sigma=1.0, bound=6e5, dimensions=2, **wide).by_norm("add-remove").crossing == math.inf
 
 
 def test_pairs_by_sampling_and_relation():

@@ -78,9 +78,7 @@ def test_a_step_after_beside_is_fitted_on_all_of_it() -> None:
 
 
 def test_blocks_count_what_is_wide_inside_a_step() -> None:
-    step = set_up(
-        named_steps([{"kind": "beside", "branches": [[SMALL_PATCHES], ["unit-norm"]]}]), (1, 12, 12)
-    )[0]
+    step = set_up(named_steps([{"kind": "beside", "branches": [[SMALL_PATCHES], ["unit-norm"]]}]), (1, 12, 12))[0]
     assert widest(step) == 14 * 9 * 9
 
 

@@ -49,9 +49,7 @@ def reference(weights: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
         heads = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
         together = constant(f"{k} heads", torch.cat([weights[f"{head}.weight"] for head in heads]).T)
         biases = constant(f"{k} biases", torch.cat([weights[f"{head}.bias"] for head in heads]))
-        y = operator(
-            "Attention", [x, together, biases, "mask"], f"{k} attention", num_heads=FEATURES // HEAD_WIDTH
-        )
+        y = operator("Attention", [x, together, biases, "mask"], f"{k} attention", num_heads=FEATURES // HEAD_WIDTH)
 
         def linear(value: str, layer: str, result: str) -> str:
             matrix = constant(f"{layer}.matrix", weights[f"{layer}.weight"].T)
@@ -68,8 +66,7 @@ def reference(weights: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
         layer = f"{name}.output.dense"
         x = added(x, linear(up, layer, f"{k} down"), layer, f"{name}.output.LayerNorm", f"{k} last")
     inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT32, [None, None])
-        for name in ("tokens", "types", "mask")
+        helper.make_tensor_value_info(name, TensorProto.INT32, [None, None]) for name in ("tokens", "types", "mask")
     ]
     output = helper.make_tensor_value_info(x, TensorProto.FLOAT, [None, None, None])
     values = [numpy_helper.from_array(value, name) for name, value in constants.items()]

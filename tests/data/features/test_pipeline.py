@@ -131,9 +131,7 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.allclose(torch.from_numpy(whole), torch.from_numpy(parts), atol=1e-6)
 
 
-def test_what_beside_computed_is_kept_under_all_its_options(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_beside_computed_is_kept_under_all_its_options(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(**options: Any) -> np.ndarray:
         step = {"kind": "beside", "branches": [["scattering"], [{**SMALL_PATCHES, **options}]]}
         return features(images(), step, "unit-norm", public=images(60, seed=1), keep=True)

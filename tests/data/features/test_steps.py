@@ -45,9 +45,7 @@ def test_the_logarithm_keeps_order_and_has_a_floor() -> None:
 
 def test_affine_is_two_public_numbers() -> None:
     x = np.array([[[[0.0, 0.25], [0.5, 1.0]]]], dtype=np.float32)
-    found = (
-        apply(made(np.repeat(x, 2, 0)), {"kind": "affine", "mean": 0.25, "deviation": 0.5}).x_train[0].ravel()
-    )
+    found = apply(made(np.repeat(x, 2, 0)), {"kind": "affine", "mean": 0.25, "deviation": 0.5}).x_train[0].ravel()
     assert np.allclose(found, [-0.5, 0.0, 0.5, 1.5])
     with pytest.raises(UserError, match=r"deviation = 0\.0.*0"):
         apply(made(np.repeat(x, 2, 0)), {"kind": "affine", "deviation": 0.0})

@@ -120,9 +120,7 @@ def test_a_release_says_what_the_other_rows_leave_of_the_noise(seed: int) -> Non
         assert release.sigma == pytest.approx(1.3 * 0.4 * exact[i], rel=1e-9)
         assert release.sensitivity == 0.4
         assert release.sigma <= 1.3 * 0.4 * (1 + 1e-12)
-        for tried in np.random.default_rng(seed).normal(
-            size=(50, M)
-        ):  # no other way of adding up rows does better
+        for tried in np.random.default_rng(seed).normal(size=(50, M)):  # no other way of adding up rows does better
             tried[i] = 1.0
             assert tried @ C.numpy() @ tried >= left**2 * (1 - 1e-9)
 

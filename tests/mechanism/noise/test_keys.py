@@ -19,9 +19,7 @@ def two_sides(monkeypatch, contexts=("run 0", "run 0")):
     public = [key.public_key().public_bytes_raw().hex() for key in private]
     streams = []
     for node, context in enumerate(contexts):
-        monkeypatch.setattr(
-            pairwise.X25519PrivateKey, "generate", lambda node=node: private[node], raising=False
-        )
+        monkeypatch.setattr(pairwise.X25519PrivateKey, "generate", lambda node=node: private[node], raising=False)
         streams.append(pair_streams([node], Secrets.complete(2), lambda own: public, context)[0, 1])
     return streams
 

@@ -39,7 +39,5 @@ def test_a_sum_of_zero_gets_no_noise_at_all() -> None:
     sums = torch.zeros(1, 4)
     one = torch.ones(1, dtype=torch.float64)
     everyone = torch.ones(1, dtype=torch.bool)
-    noise_of(0.3, 1, OwnNorm()).add(
-        Stream.seeded(0), [0], 0, sums, multiplier=one, bound=one, active=everyone
-    )
+    noise_of(0.3, 1, OwnNorm()).add(Stream.seeded(0), [0], 0, sums, multiplier=one, bound=one, active=everyone)
     assert not sums.any()

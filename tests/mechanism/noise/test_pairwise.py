@@ -130,9 +130,7 @@ def test_processes_add_what_the_simulator_adds_bit_for_bit_where_noise_is_seeded
     for secrets in SECRETS.values():
         noise = noise_of(among(secrets))
         whole = added(noise, Stream.seeded(3), range(N), 7, 100)
-        parts = [
-            added(noise, Stream.seeded(3), block, 7, 100) for block in (range(2), range(2, 3), range(3, 5))
-        ]
+        parts = [added(noise, Stream.seeded(3), block, 7, 100) for block in (range(2), range(2, 3), range(3, 5))]
         assert torch.equal(torch.cat(parts), whole)
 
 

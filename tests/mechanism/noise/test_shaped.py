@@ -61,6 +61,4 @@ def test_releases_carry_what_the_accountant_needs() -> None:
     made = noise_of(2.0, 1, TruncatedGaussian(), end=4.0).release(0, 2.0, 1.0, 10, part, enforced=True)
     assert made == releases.TruncatedGaussian(sigma=2.0, bound=8.0, dimensions=10, sensitivity=1.0, **common)
     other = TruncatedGeneralised(shape=3.0).release(2.0, 1.0, 10, part, math.inf)
-    assert other == releases.GeneralisedGaussian(
-        sigma=2.0, shape=3.0, dimensions=10, sensitivity=1.0, **common
-    )
+    assert other == releases.GeneralisedGaussian(sigma=2.0, shape=3.0, dimensions=10, sensitivity=1.0, **common)

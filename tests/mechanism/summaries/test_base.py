@@ -71,9 +71,7 @@ def test_a_person_of_1_to_1000_records_moves_it_by_no_more_than_is_priced(
         rest = persons(seed + 2, others, strange)
     without = 0.0 if rest is None else total(summary, rest)
     first, second = total(summary, with_one), total(summary, with_other)
-    release = summary.released_as(
-        sigma=1.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove"
-    )
+    release = summary.released_as(sigma=1.0, sensitivity=1.0, sampling="full", rate=1.0, adjacency="add-remove")
     assert torch.isfinite(first).all()
     assert float(first.norm()) <= release.shift("add-remove")
     assert float((first - second).norm()) <= release.shift("replace-one")
@@ -107,9 +105,7 @@ def released(
     summary = summary or Histogram(Columns(tuple(range(40))), dyadic_edges(20, 32))
     records = records or Records(torch.full((3, 40), math.nan), torch.zeros(3), [1, 2])
     event = Event(-2, release_of(summary.released_as, multiplier, "add-remove"))
-    found = private_totals(
-        summary, records, [4, 7], events=[event] * 2, stream=Stream.seeded(3), book=book or Book()
-    )
+    found = private_totals(summary, records, [4, 7], events=[event] * 2, stream=Stream.seeded(3), book=book or Book())
     return found.double().numpy()
 
 
@@ -178,9 +174,7 @@ def test_an_attacker_who_knows_all_other_records_gets_what_is_priced_and_no_more
             persons=[np.array(own)] * tries,
         )
         stream = Stream.seeded(11 + (label or 0) + (label is not None))
-        found = private_totals(
-            summary, records, range(tries), events=[event] * tries, stream=stream, book=Book()
-        )
+        found = private_totals(summary, records, range(tries), events=[event] * tries, stream=stream, book=Book())
         towards = torch.tensor([1.0, -1.0 if relation == "replace-one" else 0.0])
         return (found @ towards).numpy()
 

@@ -41,9 +41,7 @@ def test_values_outside_count_as_the_end_and_what_is_no_number_as_nothing() -> N
     u, known = Columns((0,)).of(x)
     assert u.flatten().tolist() == [0.0, 1.0, 0.0, 1.0, 0.0, 0.5]
     assert known.flatten().tolist() == [True, True, False, True, True, True]
-    counts = Histogram(Columns((0,)), (0.0, 0.4, 0.6, 1.0)).total(
-        x, torch.zeros(6), torch.ones(6, dtype=torch.float64)
-    )
+    counts = Histogram(Columns((0,)), (0.0, 0.4, 0.6, 1.0)).total(x, torch.zeros(6), torch.ones(6, dtype=torch.float64))
     assert counts.tolist() == [2.0, 1.0, 2.0]
 
 

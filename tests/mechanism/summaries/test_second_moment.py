@@ -20,9 +20,7 @@ RECORD = st.lists(
 
 
 def packed_moment(x: torch.Tensor) -> torch.Tensor:
-    return SecondMoment(x.shape[1]).total(
-        x, torch.zeros(len(x)), torch.full((len(x),), SHRINK, dtype=torch.float64)
-    )
+    return SecondMoment(x.shape[1]).total(x, torch.zeros(len(x)), torch.full((len(x),), SHRINK, dtype=torch.float64))
 
 
 @settings(deadline=None, max_examples=150)
@@ -34,9 +32,7 @@ def test_a_record_moves_it_by_no_more_than_1_and_an_exchange_by_no_more_than_2(
         packed_moment(torch.tensor([*others, *more]).reshape(-1, 4)) for more in ([], [one], [other])
     )
     assert float((with_one - without).norm()) <= 1
-    assert float((with_one - with_other).norm()) <= math.sqrt(2) * (
-        1 + 1e-12
-    )  # less than the 2 it is priced at
+    assert float((with_one - with_other).norm()) <= math.sqrt(2) * (1 + 1e-12)  # less than the 2 it is priced at
 
 
 def test_the_bound_is_met_and_packing_keeps_the_norm() -> None:

@@ -176,9 +176,7 @@ class TestDifferentNodes:
         problem = linear_problem(loss, L1(weight=weight), nodes=5, seed=2)
         pooled = pool(problem)
         best = pooled.objective(solve(pooled, rounds=3000, gamma=1 / pooled.smoothness)[0][0])
-        models, _ = solve(
-            problem, rounds=4000, lr=1.0, decay=1e-4, graph=graph, gamma=0.5 / problem.smoothness
-        )
+        models, _ = solve(problem, rounds=4000, lr=1.0, decay=1e-4, graph=graph, gamma=0.5 / problem.smoothness)
         gaps = [problem.objective(model) - best for model in models]
         assert min(gaps) > -1e-9
         assert max(gaps) < 1e-4
@@ -190,9 +188,7 @@ class TestDifferentNodes:
         best = solve(pooled, rounds=2000, gamma=1 / pooled.smoothness)[0][0]
         distances, gaps = [], []
         for gamma, rounds in ((top, 1500), (top / 2, 3000)):
-            models, _ = solve(
-                problem, rounds=rounds, lr=1.0, decay=1e-4, graph="ring", gamma=gamma, prox_first=True
-            )
+            models, _ = solve(problem, rounds=rounds, lr=1.0, decay=1e-4, graph="ring", gamma=gamma, prox_first=True)
             distances.append(float((models - best).norm(dim=1).max()))
             gaps.append(problem.objective(models[0]) - problem.objective(best))
         assert gaps[0] > 4e-3

@@ -20,9 +20,7 @@ every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss)
 
 def draw(nodes: int, records: int, p: int, loss: Any, seed: int = 0) -> tuple[torch.Tensor, ...]:
     rng = torch.Generator().manual_seed(seed)
-    a, v = (
-        torch.randn(*shape, dtype=torch.float64, generator=rng) for shape in ((nodes, records, p), (nodes, p))
-    )
+    a, v = (torch.randn(*shape, dtype=torch.float64, generator=rng) for shape in ((nodes, records, p), (nodes, p)))
     y = torch.randn(nodes, records, dtype=torch.float64, generator=rng)
     return a, (y > 0).double() if loss.binary else y, v, torch.ones(nodes, records, dtype=torch.bool)
 
@@ -64,19 +62,13 @@ def test_what_a_record_moves_by_does_not_depend_on_the_others(loss: Any) -> None
     assert torch.equal(vector(v, *longer, clip)[0][0], lots[0])
 
 
-def _proximal_move(
-    loss: Any, a: torch.Tensor, y: torch.Tensor, v: torch.Tensor, gamma: float
-) -> torch.Tensor:
+def _proximal_move(loss: Any, a: torch.Tensor, y: torch.Tensor, v: torch.Tensor, gamma: float) -> torch.Tensor:
     """(v − prox)/γ of one record's loss, by minimising over the line of a, where the move lies."""
-    found = minimize_scalar(
-        lambda s: _cost(loss, a, y, v, gamma, s * a[0]), bounds=(-20, 20), options={"xatol": 1e-10}
-    )
+    found = minimize_scalar(lambda s: _cost(loss, a, y, v, gamma, s * a[0]), bounds=(-20, 20), options={"xatol": 1e-10})
     return torch.tensor(found.x) * a[0]
 
 
-def _cost(
-    loss: Any, a: torch.Tensor, y: torch.Tensor, v: torch.Tensor, gamma: float, move: torch.Tensor
-) -> float:
+def _cost(loss: Any, a: torch.Tensor, y: torch.Tensor, v: torch.Tensor, gamma: float, move: torch.Tensor) -> float:
     """What a proximal step of the mean loss minimises, at v − γ·move."""
     point = v - gamma * move
     return float(loss.value(a @ point, y).mean() + (point - v).square().sum() / (2 * gamma))
@@ -94,9 +86,7 @@ def test_a_node_takes_the_proximal_step_of_its_mean_loss(loss: Any) -> None:
         for i in range(2):
             problem = (loss, a[i], y[i], point[i], gamma)
             ours = _cost(*problem, sums[i] / 6)
-            found = minimize(
-                lambda m, p=problem: _cost(*p, torch.from_numpy(m)), np.zeros(4), method="Powell"
-            )
+            found = minimize(lambda m, p=problem: _cost(*p, torch.from_numpy(m)), np.zeros(4), method="Powell")
             assert ours <= found.fun + 1e-9
             for size in (1e-1, 1e-2, 1e-3):
                 aside = sums[i] / 6 + size * torch.randn(4, dtype=torch.float64, generator=rng)
@@ -107,8 +97,7 @@ def test_a_node_takes_the_proximal_step_of_its_mean_loss(loss: Any) -> None:
 def test_of_a_single_record_both_are_the_same(loss: Any) -> None:
     a, y, v, mask = draw(3, 1, 4, loss)
     (one, _), (other, _) = (
-        kind(loss.implicit_slope, 0.6)(v, a, y, mask, torch.ones_like)
-        for kind in (RecordResolvent, NodeResolvent)
+        kind(loss.implicit_slope, 0.6)(v, a, y, mask, torch.ones_like) for kind in (RecordResolvent, NodeResolvent)
     )
     torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-8)
 
@@ -120,9 +109,7 @@ def test_of_a_single_record_both_are_the_same(loss: Any) -> None:
     scale=st.sampled_from([1e-3, 1.0, 1e4]),
     bound=st.sampled_from([0.01, 1.0]),
 )
-def test_one_record_moves_the_sum_by_at_most_the_clip(
-    loss: Any, seed: int, scale: float, bound: float
-) -> None:
+def test_one_record_moves_the_sum_by_at_most_the_clip(loss: Any, seed: int, scale: float, bound: float) -> None:
     a, y, v, mask = draw(1, 5, 4, loss, seed)
     part = RecordResolvent(loss.implicit_slope, 0.5)
 

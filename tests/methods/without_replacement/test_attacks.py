@@ -256,9 +256,7 @@ def test_what_no_write_can_show_is_refused(
 
 @pytest.mark.parametrize(("mode", "said"), [("paper", True), ("sound", False)])
 def test_the_certificate_says_where_the_attack_leaves_the_claim(mode: str, said: bool) -> None:
-    o = outlined(
-        mode=mode, algorithm__controller="global", privacy__clip={"kind": "record-ball", "radius": 1.5}
-    )
+    o = outlined(mode=mode, algorithm__controller="global", privacy__clip={"kind": "record-ball", "radius": 1.5})
     notes = " ".join(attack_of(o, "all", None).notes)
     assert ("Lemma 4 is stated for steps up to 1/(2μ) = 0.5" in notes) == said
     assert ("norm 1.5" in notes) == said

@@ -88,8 +88,7 @@ def test_slopes_are_those_of_autograd_and_the_step_is_adams() -> None:
         learners._random.set_state(state)
         picked = torch.randint(20, (BATCH,), generator=learners._random)
         x, a, r, x2 = (
-            part[:, picked]
-            for part in (learners._before, learners._actions, learners._rewards, learners._after)
+            part[:, picked] for part in (learners._before, learners._actions, learners._rewards, learners._after)
         )
         own = Network(*weights)
         y = r + 0.7 * learners.target.values(x2).amax(2)

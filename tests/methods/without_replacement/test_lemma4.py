@@ -42,9 +42,7 @@ def test_strong_convexity_costs_what_the_paper_says_and_less_than_that() -> None
     assert strong.nodes[0].factor == pytest.approx(2 * plain.nodes[0].factor)
     assert strong.figures()["epsilon_claimed"] == pytest.approx(1.0)
     assert strong.figures()["epsilon_proven"] < plain.figures()["epsilon_proven"]
-    assert plan(**changes).nodes[0].factor == pytest.approx(
-        plan(algorithm__controller="global").nodes[0].factor
-    )
+    assert plan(**changes).nodes[0].factor == pytest.approx(plan(algorithm__controller="global").nodes[0].factor)
 
 
 def test_passes_are_priced_as_visits() -> None:

@@ -63,9 +63,7 @@ def make(
     **changes: Any,
 ) -> tuple[LocalModels, Pages]:
     size, pages = len(x) // nodes, Pages()
-    own = {
-        key: changes.pop(key) for key in ("regularisation", "radius", "average", "rounds") if key in changes
-    }
+    own = {key: changes.pop(key) for key in ("regularisation", "radius", "average", "rounds") if key in changes}
     given_: dict[str, Any] = {
         "rule": WithoutReplacement(lr=Exponential(0.1), **{"rounds": -(-size // lot), **own}),
         "records": Records(x, y, [size] * nodes),
@@ -110,9 +108,7 @@ def test_lemma_4_over_random_neighbours(regularisation: float, branch: str, rela
     for seed in (1, 2):
         x, y = data(nodes, size, width, classes, seed)
         # Steep models: there the slopes of two records differ most.
-        start = 6 * torch.randn(1, classes, width, generator=torch.Generator().manual_seed(seed)).expand(
-            nodes, -1, -1
-        )
+        start = 6 * torch.randn(1, classes, width, generator=torch.Generator().manual_seed(seed)).expand(nodes, -1, -1)
         sampler = OnePassSampler([lot] * nodes, [size] * nodes)
         turn = turns - 1 if branch == "current lot" else 0
         rows = sampler.draw(Stream.seeded(seed), range(nodes), [size] * nodes, turn).rows[:, 0]
@@ -123,9 +119,7 @@ def test_lemma_4_over_random_neighbours(regularisation: float, branch: str, rela
         other[at] = 2 * (x[at] @ along)[:, None] * along - x[at] if relation == "replaced" else 0.0
         ends = []
         for features in (x, other):
-            models, _ = make(
-                features, y, nodes, lot=lot, classes=classes, seed=seed, regularisation=regularisation
-            )
+            models, _ = make(features, y, nodes, lot=lot, classes=classes, seed=seed, regularisation=regularisation)
             models.local = start.double()
             write = torch.ones(nodes, classes, dtype=torch.bool)
             ends.append(play(models, [~write] * (turns - 1) + [write], lr, start))
@@ -145,9 +139,7 @@ def test_steps_that_are_too_long_break_the_lemma() -> None:
     x, y = data(nodes, size, 2, 2, 3)
     x = x / x.norm(dim=1, keepdim=True)
     rows = (
-        OnePassSampler([lot] * nodes, [size] * nodes)
-        .draw(Stream.seeded(3), range(nodes), [size] * nodes, 0)
-        .rows[:, 0]
+        OnePassSampler([lot] * nodes, [size] * nodes).draw(Stream.seeded(3), range(nodes), [size] * nodes, 0).rows[:, 0]
     )
     other = x.clone()
     at = torch.arange(nodes) * size + rows
@@ -270,13 +262,9 @@ def test_the_released_loss_takes_its_share_of_the_budget() -> None:
         models, _ = make(x, y, 1, classes=classes, multiplier=z, view=ReleasedView(share), seed=seed)
         models.open(0, 0.1)
         models.prepare(write)
-        found.append(
-            models._noised(COUNT, 0, torch.zeros(classes, 1), models._loss_scales[0].expand(classes))
-        )
+        found.append(models._noised(COUNT, 0, torch.zeros(classes, 1), models._loss_scales[0].expand(classes)))
     expected = z * math.sqrt(classes) / math.sqrt(share) * (2.0 / 2 / 4)
-    assert float(torch.cat(found).std()) == pytest.approx(
-        expected, rel=0.08
-    )  # 2,000 draws: five standard errors
+    assert float(torch.cat(found).std()) == pytest.approx(expected, rel=0.08)  # 2,000 draws: five standard errors
 
 
 def test_a_write_is_one_event_over_all_lots_since_the_last() -> None:
@@ -311,9 +299,7 @@ def test_several_passes_compose_and_no_write_reaches_over_two() -> None:
     models, pages = make(x, y, 1, multiplier=2.0, classes=2, rounds=6)
     play(models, [stay, write] * 3, lambda t: 0.2, torch.zeros(1, 2, 3))
     assert [event.release.pass_number for event in pages.events[0]] == [0, 1, 2]
-    assert proven(pages.events[0], 1e-6, "add-remove").epsilon == pytest.approx(
-        gdp_epsilon(math.sqrt(3) / 2, 1e-6)
-    )
+    assert proven(pages.events[0], 1e-6, "add-remove").epsilon == pytest.approx(gdp_epsilon(math.sqrt(3) / 2, 1e-6))
     models, _ = make(x, y, 1, multiplier=2.0, classes=2, rounds=6)
     with pytest.raises(ValueError, match="two passes"):
         play(models, [stay, stay, write], lambda t: 0.2, torch.zeros(1, 2, 3))

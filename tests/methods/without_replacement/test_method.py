@@ -50,9 +50,7 @@ def test_what_is_kept_is_public(source: str) -> None:
 
 
 def test_everyone_has_the_one_shared_model() -> None:
-    parts = assemble(
-        outlined(DIGITS, **FIXED, algorithm__controller="global", algorithm__scored="local", mode="paper")
-    )
+    parts = assemble(outlined(DIGITS, **FIXED, algorithm__controller="global", algorithm__scored="local", mode="paper"))
     algorithm, method, reader = parts.plan.algorithm, parts.plan.method, parts.reader(Book())
     state = algorithm.init(torch.randn(1, 640).expand(4, -1))
     assert torch.equal(method.released(algorithm, state, 4), state.public.expand(4, -1))

@@ -87,9 +87,7 @@ def agree(pool: Pool, sizes: list[int], folder: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["sound", "paper"])
 @pytest.mark.parametrize("controller", CONTROLLERS)
-def test_two_ranks_do_what_the_simulator_does(
-    two_ranks: Pool, controller: str, mode: str, tmp_path: Path
-) -> None:
+def test_two_ranks_do_what_the_simulator_does(two_ranks: Pool, controller: str, mode: str, tmp_path: Path) -> None:
     agree(two_ranks, [2, 5], tmp_path, mode=mode, algorithm__controller=controller)
 
 
@@ -111,9 +109,7 @@ def test_four_ranks_do_what_the_simulator_does(four_ranks: Pool, controller: str
 
 
 @pytest.mark.slow
-def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(
-    two_ranks: Pool, tmp_path: Path
-) -> None:
+def test_secret_noise_on_two_ranks_keeps_its_promise_and_its_local_models(two_ranks: Pool, tmp_path: Path) -> None:
     config = resolve(TOKEN, {"privacy.noise.source": "system", "algorithm.controller": "deep-q"})
     result = on_ranks(two_ranks, [3, 4], settings=settings(config), out=tmp_path / "r")[0]
     assert 0 < result["epsilon_proven"] <= 0.9 + 1e-9

@@ -21,9 +21,7 @@ def test_generalisation_as_printed_is_beaten_by_a_mechanism_that_publishes_with_
     assert generalisation(**budget, printed=True) < overfit <= generalisation(**budget)
     for loss in (1.0, 7.0):  # in another unit both sides change alike
         scaled = generalisation(epsilon=0.3, delta=0.01, nodes=3, largest_loss=loss)
-        assert scaled == pytest.approx(
-            loss * generalisation(epsilon=0.3, delta=0.01, nodes=3, largest_loss=1.0)
-        )
+        assert scaled == pytest.approx(loss * generalisation(epsilon=0.3, delta=0.01, nodes=3, largest_loss=1.0))
 
 
 def test_finite_sample_is_markovs_inequality_and_idle_with_one_symbol_for_two_things() -> None:
@@ -31,9 +29,7 @@ def test_finite_sample_is_markovs_inequality_and_idle_with_one_symbol_for_two_th
     gap = generalisation(epsilon=0.1, delta=1e-5, nodes=5, largest_loss=1.0)
     assert found == pytest.approx((2 - gap) / 3)
     for epsilon in (0.1, 0.5, 1.0):
-        same = finite_sample(
-            deviation=epsilon, epsilon=epsilon, delta=1e-3, nodes=5, largest_loss=1.0, printed=True
-        )
+        same = finite_sample(deviation=epsilon, epsilon=epsilon, delta=1e-3, nodes=5, largest_loss=1.0, printed=True)
         assert same < epsilon**2 / 2 / (epsilon + 1)
     assert finite_sample(deviation=0.5, epsilon=0.5, delta=1e-3, nodes=5, largest_loss=10.0) == 0
 

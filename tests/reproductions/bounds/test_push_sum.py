@@ -53,9 +53,7 @@ def test_theorem_follows_from_the_proposition_at_its_setting() -> None:
     assert bound_at_theorem(16, J) / bound_at_theorem(4, J) == pytest.approx(1 / 2, rel=2e-3)
     assert bound_at_theorem(4, 2 * J) / bound_at_theorem(4, J) == pytest.approx(1 / 2, rel=2e-3)
     assert bound_at_theorem(4, J, epsilon=1.0) / bound_at_theorem(4, J) == pytest.approx(1 / 2, rel=2e-3)
-    constant = 4 * PROBLEM.gap + 2 * PROBLEM.smoothness * (
-        PROBLEM.within + 4.0
-    )  # what the O hides at this problem
+    constant = 4 * PROBLEM.gap + 2 * PROBLEM.smoothness * (PROBLEM.within + 4.0)  # what the O hides at this problem
     assert bound_at_theorem(4, J) == pytest.approx(
         adad2p_theorem1(**{**BUDGET, "J": J}, nodes=4, constant=constant).bound, rel=2e-3
     )
@@ -71,9 +69,7 @@ def test_adaptive_noise_is_never_worse_than_constant_and_better_when_gradients_d
     silent = adad2p_proposition3(PROBLEM, lr=0.01, beta=0.0, mean_square_gradients=decaying)
     assert silent < adaptive < constant
     # The part that noise adds shrinks with the mean square of the gradients, here by (1 − 10⁻²) / (2 ln 10).
-    assert (adaptive - silent) / (constant - silent) == pytest.approx(
-        (1 - 1e-2) / (2 * math.log(10)), rel=1e-2
-    )
+    assert (adaptive - silent) / (constant - silent) == pytest.approx((1 - 1e-2) / (2 * math.log(10)), rel=1e-2)
 
 
 def dyn(nodes: int, J: int, mu: float, **changes: Any) -> Any:
@@ -116,9 +112,7 @@ def test_noise_term_prefers_falling_clips_and_noise_that_follows_their_root() ->
 
     def noise(clip: np.ndarray, level: np.ndarray) -> float:
         silent = {"mean_square_gradients": [0.0], "square_mean_gradients": [0.0]}
-        return dyn_d2p_theorem1(
-            PROBLEM, lr=0.01, J=1000, dim=30, mu_total=0.5, clip=clip, noise=level, **silent
-        ).noise
+        return dyn_d2p_theorem1(PROBLEM, lr=0.01, J=1000, dim=30, mu_total=0.5, clip=clip, noise=level, **silent).noise
 
     constant, dynamic = noise(np.ones(K), np.ones(K)), noise(C, C * 2.0 ** (-np.arange(K) / K))
     assert dynamic < 0.75 * constant
@@ -133,9 +127,7 @@ def test_noise_term_prefers_falling_clips_and_noise_that_follows_their_root() ->
 def test_bias_is_the_clipped_share_and_does_not_shrink_with_data() -> None:
     K = 10
     share = {"largest_gradient": 5.0, "gradient_norms": [2.0] * K, "clipped_shares": [0.1] * K, "rounds": K}
-    assert (
-        dyn(4, 10**6, 0.5, **share).bias == dyn(4, 10**8, 0.5, **share).bias == pytest.approx(2 * 5 * 2 * 0.1)
-    )
+    assert dyn(4, 10**6, 0.5, **share).bias == dyn(4, 10**8, 0.5, **share).bias == pytest.approx(2 * 5 * 2 * 0.1)
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,7 @@ def test_proven_is_first_and_the_terms_are_next_to_it(run: Path) -> None:
 def test_a_site_shows_its_own_model_and_its_links(run: Path) -> None:
     states = {"b": "up", "<i>c</i>": "suspect", "d": "down"}
     (run / "links.json").write_text(json.dumps({"site": "mercy", "links": states}))
-    running(
-        run, {"round": 4, "accuracy_mean": 0.5, "accuracy_min": 0.5, "accuracy_max": 0.5, "links": states}
-    )
+    running(run, {"round": 4, "accuracy_mean": 0.5, "accuracy_min": 0.5, "accuracy_max": 0.5, "links": states})
     found = parts(run)
     assert "one site of a consortium" in found["head"]
     assert "This site&#39;s own model." in found["plots"]
@@ -105,9 +103,7 @@ def test_the_folder_of_a_sites_study_leads_to_its_run(run: Path, tmp_path: Path)
     ("mode", "words", "value"),
     [("sound", "of the proven figure; 25%", "25"), ("paper", "of the claimed figure; 12.5%", "12.5")],
 )
-def test_what_is_spent_is_compared_with_what_was_asked_for(
-    run: Path, mode: str, words: str, value: str
-) -> None:
+def test_what_is_spent_is_compared_with_what_was_asked_for(run: Path, mode: str, words: str, value: str) -> None:
     running(run, {"round": 2, "epsilon_proven": 2.0, "epsilon_claimed": 1.0})
     asked(run, "epsilon = 8.0")
     config = (run / "config.toml").read_text()

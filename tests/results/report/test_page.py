@@ -52,9 +52,7 @@ def test_what_does_not_verify_is_shown_with_a_sentence_above_it(copy: Path) -> N
     assert len(broken) == 1
     assert "this does not verify: " in broken[0]
     assert "certificate.json is not what the run signed" in broken[0]
-    assert re.search(
-        r'<p class="warn">quickstart: this does not verify: [^<]*signed', written.path.read_text()
-    )
+    assert re.search(r'<p class="warn">quickstart: this does not verify: [^<]*signed', written.path.read_text())
 
 
 def test_who_may_collude_is_drawn_and_told_where_nodes_share_noise(copy: Path) -> None:
@@ -115,9 +113,7 @@ def test_in_a_browser(browser: Any, runs: dict[str, Path], tmp_path: Path, width
     assert complaints == []
     assert requests == [target.as_uri()]
     assert page.locator(".plot svg").count() == len(figures(read_runs(several)))
-    sizes = page.evaluate(
-        "[...document.querySelectorAll('.plot svg')].map(p => p.getBoundingClientRect().width)"
-    )
+    sizes = page.evaluate("[...document.querySelectorAll('.plot svg')].map(p => p.getBoundingClientRect().width)")
     assert min(sizes) > 250
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     # A run unticked at the top is gone from every figure.
@@ -131,9 +127,7 @@ def test_in_a_browser(browser: Any, runs: dict[str, Path], tmp_path: Path, width
 
 
 @pytest.mark.slow
-def test_a_phone_shows_one_column_and_a_laptop_two(
-    browser: Any, runs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_phone_shows_one_column_and_a_laptop_two(browser: Any, runs: dict[str, Path], tmp_path: Path) -> None:
     target = report(runs["plain"], out=tmp_path / "r.html").path
     columns = {}
     for width in (1280, 390):

@@ -37,9 +37,7 @@ def test_why_figures_must_stay_here(runs: dict[str, Path], copy: Path) -> None:
     assert seeded.stamp == "seeded noise: no privacy"
     assert any("not private" in reason for reason in seeded.warnings)
     rows = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
-    (copy / "metrics.jsonl").write_text(
-        "".join(json.dumps({**row, "hold_out": "ours"}) + "\n" for row in rows)
-    )
+    (copy / "metrics.jsonl").write_text("".join(json.dumps({**row, "hold_out": "ours"}) + "\n" for row in rows))
     (own,) = read_runs([copy])
     assert own.warnings == ["The hold-out is ours."]
 

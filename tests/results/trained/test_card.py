@@ -65,9 +65,7 @@ def test_what_the_proof_rests_on_besides_goes_with_the_model() -> None:
 def test_names_of_columns_and_classes_are_not_obeyed() -> None:
     evil = "<script>alert(1)</script>\n# Heading"
     said = description(labels=(evil, "b"), inputs=Inputs(shape=(2,), columns=(evil, "b"), label=evil))
-    everywhere = dict.fromkeys(
-        ("method", "mode", "unit", "adjacency", "observer", "not_proven_because"), evil
-    )
+    everywhere = dict.fromkeys(("method", "mode", "unit", "adjacency", "observer", "not_proven_because"), evil)
     text = markdown(made(said, stamp=evil, notes=[evil], **everywhere))
     assert "<script>" not in text.lower().replace("\\<", "")
     assert "\n# Heading" not in text

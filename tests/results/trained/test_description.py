@@ -47,9 +47,7 @@ def test_a_network_is_built_by_its_name_and_no_larger_than_what_was_trained() ->
     assert description().network()[1].weight.shape == (2, 2)
     assert isinstance(description(centre=True, parameters=_CENTRED).network(), Centred)
     monster = description(model={"kind": "mlp", "hidden": [10**9, 10**9]})
-    with pytest.raises(
-        UserError, match=r"model\.kind = 'mlp' has a parameter '1\.weight' of shape \(1000000000, 2\)"
-    ):
+    with pytest.raises(UserError, match=r"model\.kind = 'mlp' has a parameter '1\.weight' of shape \(1000000000, 2\)"):
         monster.network()
 
 
@@ -60,13 +58,9 @@ _CENTRED = (
 )
 
 
-@pytest.mark.parametrize(
-    "change", [{"own_module": True}, {"model": {"kind": "own"}}, {"model": {"kind": "python"}}]
-)
+@pytest.mark.parametrize("change", [{"own_module": True}, {"model": {"kind": "own"}}, {"model": {"kind": "python"}}])
 def test_a_module_of_the_users_own_must_be_handed_over(change: dict[str, Any]) -> None:
-    with pytest.raises(
-        UserError, match=r"holds no code; hand it over: gossamer\.load\(RUN, module=net\), or --module"
-    ):
+    with pytest.raises(UserError, match=r"holds no code; hand it over: gossamer\.load\(RUN, module=net\), or --module"):
         description(**change).network()
     net = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))
     assert description(**change).network(net) is net
@@ -106,9 +100,7 @@ def places(value: Any, *path: Any) -> list[tuple[Any, ...]]:
 def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() -> None:
     from gossamer.data.inputs import Inputs
 
-    steps = Inputs(
-        shape=(2,), columns=("a", "b"), ranges={"a": [0.0, 1.0]}, transform=["unit-norm"], scale="unit-ball"
-    )
+    steps = Inputs(shape=(2,), columns=("a", "b"), ranges={"a": [0.0, 1.0]}, transform=["unit-norm"], scale="unit-ball")
     whole = description(inputs=steps)
     refused = used = 0
     for place in places(json.loads(whole.text()))[1:]:
@@ -121,9 +113,7 @@ def test_whatever_a_strangers_file_says_it_is_used_or_refused_in_a_sentence() ->
             try:
                 found = parse_description(json.dumps(said).encode(), Path("model.json"))
                 network = found.network()
-                models = Models(
-                    found, HeldWeights(ParameterStack(network), range(1), ZEROS, ZEROS[0]), found.network
-                )
+                models = Models(found, HeldWeights(ParameterStack(network), range(1), ZEROS, ZEROS[0]), found.network)
                 models.predict([[0.0, 1.0]])
                 markdown(card(found, certificate(), {"name": "n"}, rounds=1, node=0, file="f", kind="onnx"))
                 used += 1

@@ -56,9 +56,7 @@ def test_one_output_decides_between_two_classes_or_is_the_number() -> None:
     }  # fmt: skip
     two = models(**one, probabilities="sigmoid")
     assert two.predict(ROWS - 1, 1).tolist() == ["yes", "no"]
-    np.testing.assert_allclose(
-        two.predict_proba(ROWS, 1)[0], [1 - 1 / (1 + np.exp(-2)), 1 / (1 + np.exp(-2))], 1e-5
-    )
+    np.testing.assert_allclose(two.predict_proba(ROWS, 1)[0], [1 - 1 / (1 + np.exp(-2)), 1 / (1 + np.exp(-2))], 1e-5)
     number = models(**one, probabilities=None, task="regression", classes=None, labels=())
     assert number.predict(ROWS, 2).tolist() == [4.0, 0.0]
     with pytest.raises(UserError, match="a regression has no classes"):

@@ -38,9 +38,7 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
         run([row(), row("the second", privacy__clip={"kind": "none"})], out)
     assert not out.exists()
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(
-        UserError, match="exists and holds no comparison; name a new folder or one to continue"
-    ):
+    with pytest.raises(UserError, match="exists and holds no comparison; name a new folder or one to continue"):
         run([row()], tmp_path)
     with pytest.raises(UserError, match=r"--as-is: .* holds no comparison"):
         finished_rows([row()], tmp_path)

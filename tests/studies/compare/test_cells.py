@@ -33,9 +33,7 @@ def test_a_cell_is_finished_with_its_certificate_and_its_own_configuration(tmp_p
     assert made.rounds_done(tmp_path) == 4
     run.write_json("certificate.json", {"epsilon_proven": 1.0})
     assert made.is_finished(tmp_path)
-    (run.path / "config.toml").write_text(
-        (run.path / "config.toml").read_text().replace("rounds = 6", "rounds = 7")
-    )
+    (run.path / "config.toml").write_text((run.path / "config.toml").read_text().replace("rounds = 6", "rounds = 7"))
     assert not made.is_finished(tmp_path)
     (run.path / "config.toml").write_text("not toml")
     assert not made.is_finished(tmp_path)

@@ -62,9 +62,7 @@ def test_parallel_and_sequential_give_the_same_numbers(command: Command) -> None
 
 
 @pytest.mark.slow
-def test_a_failing_cell_is_reported_stops_no_other_and_makes_the_exit_code_2(
-    command: Command, tmp_path: Path
-) -> None:
+def test_a_failing_cell_is_reported_stops_no_other_and_makes_the_exit_code_2(command: Command, tmp_path: Path) -> None:
     # The true number of records shows only when the data are dealt out, after the outline.
     code, out, err = command(
         "compare", "quickstart", *SHORT, "--set", "data.records=500", "--jobs", "1", "--out", "c", "--json",

@@ -48,9 +48,7 @@ def test_plots_hold_the_points_and_need_nothing_else() -> None:
     page = epsilon_page(ROWS, ["x", "y", "x, non-private"])
     curve_x, level = page.plot.series
     assert curve_x.points == [(1.0, pytest.approx(0.85))]
-    assert curve_x.spread == [
-        (pytest.approx(0.85 - 0.05 * math.sqrt(2)), pytest.approx(0.85 + 0.05 * math.sqrt(2)))
-    ]
+    assert curve_x.spread == [(pytest.approx(0.85 - 0.05 * math.sqrt(2)), pytest.approx(0.85 + 0.05 * math.sqrt(2)))]
     assert [y for _, y in level.points] == [0.95, 0.95]
     assert any("no ε is proven: y" in remark for remark in page.remarks)
     assert "δ = 1e-05, add-remove" in page.plot.x.title
@@ -80,7 +78,5 @@ def test_recipes_of_all_forms_stand_side_by_side(tmp_path: Path) -> None:
     assert made.failed == {}
     assert made.rows[0]["epsilon_proven"] == made.rows[4]["epsilon_proven"]
     assert "method" in repr(made).splitlines()[0]
-    again = gossamer.compare(
-        config, {"rounds": 4}, over={"algorithm.kind": ["dyn-d2p", "dp-dsgd"]}, out=tmp_path / "c"
-    )
+    again = gossamer.compare(config, {"rounds": 4}, over={"algorithm.kind": ["dyn-d2p", "dp-dsgd"]}, out=tmp_path / "c")
     assert (again.result["cells_run"], again.result["cells_kept"]) == (0, 2)

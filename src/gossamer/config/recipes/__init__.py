@@ -51,9 +51,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}.") from None
     except (RecursionError, ValueError):
-        raise UserError(
-            f"{path} is no configuration: it is nested too deeply or has too many digits."
-        ) from None
+        raise UserError(f"{path} is no configuration: it is nested too deeply or has too many digits.") from None
 
 
 def absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -68,9 +66,7 @@ def absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
         if isinstance(its := found.get(table), Mapping):
             names = [key for key in keys if isinstance(its.get(key), str)]
             sought = [
-                key
-                for key in names
-                if key not in ("path", "test") or table != "data" or _exists(its[key], folder)
+                key for key in names if key not in ("path", "test") or table != "data" or _exists(its[key], folder)
             ]
             found[table] = {**its, **{key: _absolute(its[key], folder) for key in sought}}
     if isinstance(found.get("paper"), dict):

@@ -44,9 +44,7 @@ class Patches(FittedKind):
         rows, columns = height - self.size + 1, width - self.size + 1  # of places for a patch
         if self.pool > (least := min(rows, columns)):
             what = f"patches.pool = {self.pool}, and images of {height} x {width} have {max(least, 0)} places"
-            raise UserError(
-                f"data.transform: {what} for a patch of {self.size} x {self.size}; use smaller ones."
-            )
+            raise UserError(f"data.transform: {what} for a patch of {self.size} x {self.size}; use smaller ones.")
         return Step(
             of=self,
             shape=(2 * self.filters, self.pool, self.pool),

@@ -190,9 +190,7 @@ class GroupNorm(StepKind):
 
     def shape(self, before: Shape) -> Shape:
         if before[0] % self.groups:
-            raise UserError(
-                f"data.transform: group-norm.groups = {self.groups} must divide {before[0]} channels"
-            )
+            raise UserError(f"data.transform: group-norm.groups = {self.groups} must divide {before[0]} channels")
         return before
 
     def apply(self, block: Tensor) -> Tensor:

@@ -176,9 +176,7 @@ class NoiseKind(ABC):
         """What a release says besides its sensitivity and how records take part."""
         return {"sigma": sigma}
 
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
+    def release(self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float) -> Release:
         """One release of scale `sigma` that ends at `end` times it (∞: nowhere)."""
         figures = self.figures(sigma, dimension, end)
         return self.released_as(sensitivity=sensitivity, **figures, **vars(part))

@@ -54,9 +54,7 @@ def pair_streams(nodes: Sequence[int], secrets: Secrets, join: Join, context: st
     own = {node: X25519PrivateKey.generate() for node in nodes}
     public = join([key.public_key().public_bytes_raw().hex() for key in own.values()])
     if len(public) != secrets.nodes or len(set(public)) != len(public):
-        raise UserError(
-            "two nodes state the same public key, or one states none: no secret can be agreed upon."
-        )
+        raise UserError("two nodes state the same public key, or one states none: no secret can be agreed upon.")
     here = ((i, j) for i, j in secrets.pairs() if i in own or j in own)
     return {(i, j): _stream(own, public, i, j, context) for i, j in here}
 
@@ -66,9 +64,7 @@ def _stream(own: dict[int, X25519PrivateKey], public: Sequence[str], i: int, j: 
     try:
         shared = own[mine].exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public[other])))
     except ValueError:
-        raise UserError(
-            f"node {other} states a public key that is none: no secret can be agreed upon."
-        ) from None
+        raise UserError(f"node {other} states a public key that is none: no secret can be agreed upon.") from None
     # Both public keys go in: what is derived belongs to this pair of keys, in this order, and to nothing else.
     info = f"gossamer masks, version 1: {context} {i} {j} {public[i]} {public[j]}".encode()
     key = HKDF(algorithm=hashes.SHA256(), length=16, salt=None, info=info).derive(shared)
@@ -214,9 +210,7 @@ class PairwiseNoise(Mechanism):
             return self._together(stream, nodes, k, dimension)
         return self._masks(stream, nodes, k, dimension)
 
-    def known_to(
-        self, members: Collection[int], stream: Stream, nodes: Indices, k: int, dimension: int
-    ) -> Tensor:
+    def known_to(self, members: Collection[int], stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor:
         """Return what of the noise drawn `by_pairs` these nodes know, in units of a node's own noise.
 
         All of their own, and of others' the masks they share.
@@ -247,9 +241,7 @@ class PairwiseNoise(Mechanism):
         """
         n = self.of.secrets.nodes
         if np.size(nodes) != n * self.copies:
-            raise ValueError(
-                f"{np.size(nodes)} of {n} nodes are here, and no secrets were agreed on with the others"
-            )
+            raise ValueError(f"{np.size(nodes)} of {n} nodes are here, and no secrets were agreed on with the others")
         masks = torch.zeros(n * self.copies, dimension, dtype=torch.float64)
         stream.whole_rows(MASK, nodes, k, masks, 1.0, RATIO * math.sqrt(self.of.ratio * n))
         rows = masks.view(n, self.copies, -1)

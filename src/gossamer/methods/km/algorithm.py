@@ -53,9 +53,7 @@ class KM:
     penalty: Annotated[Penalty, penalties, "the regulariser r"] = NOTHING
     smoothness: Annotated[Positive | None, "declared L of ∇f; the step is checked against it"] = None
     prox_first: Annotated[bool, "the penalty's map before mixing, as in the paper"] = False
-    resolvent: Annotated[Literal["record", "node"], "whose loss the resolvent is of; node has no proof"] = (
-        "record"
-    )
+    resolvent: Annotated[Literal["record", "node"], "whose loss the resolvent is of; node has no proof"] = "record"
     weights: ClassVar[str] = "doubly"
 
     def __post_init__(self) -> None:

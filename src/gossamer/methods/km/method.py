@@ -146,9 +146,7 @@ class OperatorMethod(Method):
         noised: CountingExchange = self.noised(plain, run.parts, run.book, run.parts.stream, start=start)
         return noised
 
-    def noised(
-        self, plain: Any, parts: Parts, book: Book, stream: Callable[[], Stream], *, start: int = 0
-    ) -> Any:
+    def noised(self, plain: Any, parts: Parts, book: Book, stream: Callable[[], Stream], *, start: int = 0) -> Any:
         """The exchange with noise on the messages, if they are to carry it."""
         if not self.noise_on_messages:
             return plain
@@ -177,9 +175,7 @@ class Theorem1:
         return claimed.km_sensitivity(self.gamma, relaxations, self.records, 1, self.mixing)
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
-        return claimed.km(
-            run.noise.released_as.kind, factor, delta, self.sensitivity(draws), run.noise.exponent
-        )
+        return claimed.km(run.noise.released_as.kind, factor, delta, self.sensitivity(draws), run.noise.exponent)
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         """(σ in units of the clip's bound, A/σ)."""
@@ -218,9 +214,7 @@ class NoisyMessages:
             alike.setdefault(release, []).append(node)
         self.book.write([(nodes, Event(draw=k, release=release)) for release, nodes in alike.items()])
         message, unit = x.clone(), torch.ones_like(self.scale)
-        self.noise.add(
-            self.stream, self.nodes, k, message, multiplier=self.scale, bound=unit, active=unit > 0
-        )
+        self.noise.add(self.stream, self.nodes, k, message, multiplier=self.scale, bound=unit, active=unit > 0)
         return self.exchange(t, message)
 
     def publish(self, dimension: int) -> None:

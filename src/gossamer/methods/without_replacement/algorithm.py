@@ -39,16 +39,12 @@ class WithoutReplacement:
         Literal["global", "local", "pass-end", "probability", "deep-q", "loss-threshold"],
         "who chooses between a local step and a write",
     ] = "deep-q"
-    observes: Annotated[Literal["raw", "released"], "what a choice may look at; raw losses have no proof"] = (
-        "released"
-    )
+    observes: Annotated[Literal["raw", "released"], "what a choice may look at; raw losses have no proof"] = "released"
     probability: Annotated[Fraction, "of a write; controller = probability"] = 0.1
     threshold: Annotated[NonNegative, "loss above which a node writes; controller = loss-threshold"] = 0.3
     discount: Annotated[float, Field(ge=0, lt=1), "of later rewards; controller = deep-q"] = 0.0
     target_every: Annotated[Count, "turns between target networks; controller = deep-q"] = 20
-    loss_share: Annotated[
-        float, Field(gt=0, lt=1), "share of the budget for the losses that a choice looks at"
-    ] = 0.1
+    loss_share: Annotated[float, Field(gt=0, lt=1), "share of the budget for the losses that a choice looks at"] = 0.1
     regularisation: Annotated[NonNegative, "λ of the penalty ½λ‖w‖²"] = 0.0
     radius: Annotated[Positive | None, "of the ball the models are projected into; none if not set"] = None
     average: Annotated[bool, "a write starts halfway to the node's own model"] = True

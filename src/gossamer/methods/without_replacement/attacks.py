@@ -61,9 +61,7 @@ class WriteReader:
     to the ball is lost.
     """
 
-    def __init__(
-        self, exchange: TokenExchange, algorithm: WithoutReplacement, note: Callable[[Written], None]
-    ):
+    def __init__(self, exchange: TokenExchange, algorithm: WithoutReplacement, note: Callable[[Written], None]):
         self._exchange, self._algorithm, self._note = exchange, algorithm, note
         self._left: dict[int, Tensor] = {}  # node → its local models after its last writes
 
@@ -130,9 +128,7 @@ def _refuse_no_writes(config: RunConfig) -> None:
         raise UserError('there is nothing to audit: with algorithm.controller = "local" nobody writes.')
 
 
-def _on_made_up_data(
-    config: RunConfig, features: int, classes: int, records: int, sampling: Any
-) -> RunConfig:
+def _on_made_up_data(config: RunConfig, features: int, classes: int, records: int, sampling: Any) -> RunConfig:
     sizes = {"n": config.nodes, "features": features, "classes": classes, "test": 0, "records": records}
     data = datasets.parse({"kind": "synthetic-classification", **sizes})
     privacy = config.privacy.model_copy(update={"sampling": sampling})
@@ -359,9 +355,7 @@ class WriteProbe:
             (signs * axis * _FAR / self._bound, "a model that is wrong about it"),
         ]
         label, ways = torch.tensor(0), ((1, "along"), (-1, "against"))
-        straight = [
-            (sign * self._bound * axis, label, f"{how} the others' axis, labelled 0") for sign, how in ways
-        ]
+        straight = [(sign * self._bound * axis, label, f"{how} the others' axis, labelled 0") for sign, how in ways]
         windows, lots = self._windows(), self._backgrounds(self._bound * axis, chance)
         for window, background, record, model in itertools.product(windows, lots, straight, models):
             yield WriteScene(*window, *background, *model), record

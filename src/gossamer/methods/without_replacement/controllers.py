@@ -175,9 +175,7 @@ class DeepQ:
         hosted, of = observed.hosted, observed.of * classes
         own = slice(hosted.start * classes, hosted.stop * classes)
         if self.learners is None:
-            self.learners = Learners(
-                len(states), width, **self._settings, random=self._random, own=own, of=of
-            )
+            self.learners = Learners(len(states), width, **self._settings, random=self._random, own=own, of=of)
         if self._taken is not None and observed.reward is not None:
             self.learners.remember(*self._taken, REWARD * observed.reward.reshape(-1), states)
             self.learners.learn()

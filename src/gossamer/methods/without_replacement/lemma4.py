@@ -62,9 +62,7 @@ def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4:
             f"the claim counts one of the {classes} one-vs-all models; all of them are learned from the same records",
         )
     if bound > 1:
-        flags += (
-            f"the claim takes records for unit vectors; with the bias outside they have norm {bound:.4g}",
-        )
+        flags += (f"the claim takes records for unit vectors; with the bias outside they have norm {bound:.4g}",)
     return Lemma4(classes or 1, lipschitz, bound, flags)
 
 
@@ -145,9 +143,7 @@ def refusals(config: RunConfig, classes: int | None) -> Iterator[Row]:
     problem = "may take a record twice between two writes, which Lemma 4 does not cover"
     twice = not sampling.disjoint and (not _only_writes(config) or options.average)
     yield twice, *how, problem, f"{remedy} with algorithm.average = false"
-    problem = (
-        "has lots of any size, and Lemma 4 needs non-expansive local steps on lots no larger than expected"
-    )
+    problem = "has lots of any size, and Lemma 4 needs non-expansive local steps on lots no larger than expected"
     yield sampling.disjoint and sampling.independent and not _only_writes(config), *how, problem, remedy
     raw = config.mode == "sound" and decides_on_raw_losses(config) and noisy
     problem = "lets everyone see choices made on raw losses, which no ε covers"

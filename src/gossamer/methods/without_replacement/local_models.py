@@ -159,9 +159,7 @@ class LocalModels:
         `step_locally`.
         """
         if bool((self._stale & chosen).any()):
-            raise ValueError(
-                "a write over lots of two passes holds a record twice: a pass must end with a write"
-            )
+            raise ValueError("a write over lots of two passes holds a record twice: a pass must end with a write")
         # The longest step since each class's last write, this one included: Lemma 4's maximum. Times B / b it is what
         # adding or removing a record can move in one class.
         each = (1 + self._excess) * self._window.clamp_min(self._lr) * self._bound / self._lots[:, None]
@@ -202,9 +200,7 @@ class LocalModels:
         x, signs = self._opened()
         x, signs, public = x[i], signs[i], public.double()
         margins = signs * (x @ public.mT)
-        slope = (
-            self.rule.regularisation * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
-        )
+        slope = self.rule.regularisation * public - (torch.sigmoid(-margins) * signs).mT @ x / self._divisors[i]
         start = (public + self.local[i]) / 2 if self.rule.average else public
         new = self._project(self._noised(NOISE, i, start - self._lr * slope, self._scales[i]))
         if self._view.loss_share:
@@ -312,9 +308,7 @@ def raw_decision(sensitivity: float, part: Participation) -> Release:
 class RawDecisions(Gaussian):
     """Writes with noise whose timing is decided on raw losses: planned as what they are, releases without a proof."""
 
-    def release(
-        self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float
-    ) -> Release:
+    def release(self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float) -> Release:
         return raw_decision(sensitivity, part)
 
 

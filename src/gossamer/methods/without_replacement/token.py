@@ -43,9 +43,7 @@ class TokenExchange:
     the model after rounds in `known_at`; after the others only the rank of the holder has the newest.
     """
 
-    def __init__(
-        self, group: Group, seed: int, token: Token, releases: Any = None, known_at: Container[int] = ()
-    ):
+    def __init__(self, group: Group, seed: int, token: Token, releases: Any = None, known_at: Container[int] = ()):
         """`releases`: the private part, whose `released_loss` (C,) was released next to the model."""
         self._ranks = group if isinstance(group, Ranks) else None
         self._hosted, self._nodes, self._seed = group.nodes, group.blocks[-1].stop, seed
