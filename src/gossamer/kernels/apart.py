@@ -180,7 +180,7 @@ class _Tracer(fx.Tracer):
     def __init__(self, shapes: nn.Module | None, x: Tensor, y: Tensor, lot: int) -> None:
         """`shapes`: the module without values, to find shapes by."""
         super().__init__()
-        self._shapes, self.device = shapes, x.device
+        self._shapes, self.device, self._looking = shapes, x.device, False
         self._inputs = iter([_blank(like.new_empty(lot, *like.shape[1:])) for like in (x, y)])
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -199,11 +199,16 @@ class _Tracer(fx.Tracer):
         """Of what has values; sizes and types are what they are."""
         if self._shapes is None:
             return super().proxy(node)
+        if self._looking:
+            raise TypeError("a blank tensor is computed from a traced one")
+        self._looking = True
         try:
             with torch.no_grad():
                 node.meta["blank"] = blank = self._blank_of(node)
         except Exception:  # a proxy that knows nothing of its shape
             return fx.Proxy(node, self)
+        finally:
+            self._looking = False
         if isinstance(blank, Tensor):
             return _ShapedProxy(node, self)
         if not isinstance(blank, tuple):
