@@ -1,7 +1,8 @@
 # make demo: from a clone to a trained private model.   make test: lint, types, layering, the fast suite.   make docs:
 # the documentation, site/index.html.
-# make test-slow: what takes minutes, among it 100 kills, 8 ranks and two network namespaces: 430 of its 539 tests took
-# 37 minutes in two processes on a busy machine.   make kills: 200 kills under trouble.
+# make test-slow: what takes minutes, 563 tests: audits, 2,600 random networks and records, 140 kills, 1,000 changed run
+# directories, full disks, cut lines, ranks, two network namespaces. 415 of them took 40 minutes in two processes, next
+# to other work.   make kills: 200 kills under trouble.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
