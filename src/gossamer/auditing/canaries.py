@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -185,31 +186,27 @@ class Canary:
 
 def _mislabelled(parts: Parts) -> Canary:
     """The first record of the hold-out, under the next label."""
-    data = parts.dataset
-    if not len(data.x_test):
+    if not len(parts.dataset.x_test):
         raise UserError("--canary mislabelled needs a hold-out to take a record from; use --canary blank.")
-    label = (int(data.y_test[0]) + 1) % (data.classes or 2)
-    record = torch.from_numpy(data.x_test[0])
+    label = (int(parts.dataset.y_test[0]) + 1) % (parts.dataset.classes or 2)
+    record = torch.from_numpy(parts.dataset.x_test[0])
     return Canary(record, torch.tensor(label), f"a hold-out record mislabelled {label}")
 
 
-def _constant(value: float, description: str) -> Callable[[Parts], Canary]:
+def _constant(value: float, description: str, parts: Parts) -> Canary:
     """A record of one value as the source has them, after the steps that every record goes through."""
-
-    def canary(parts: Parts) -> Canary:
-        data, inputs = parts.dataset, inputs_of(parts.plan.config.data, parts.dataset)
-        if inputs.pca is not None and inputs.pca_from == "train":  # its components are not kept
-            inputs = replace(inputs, shape=data.x_train.shape[1:], transform=[], pca=None, scale="none", bias=False)
-        record = inputs.prepared(np.full((1, *inputs.shape), value, data.x_train.dtype), parts.plan.data_dir)
-        return Canary(torch.from_numpy(np.array(record[0])), torch.tensor(0), f"{description} labelled 0")
-
-    return canary
+    shape, inputs = parts.dataset.x_train.shape[1:], inputs_of(parts.plan.config.data, parts.dataset)
+    if inputs.pca is not None and inputs.pca_from == "train":  # its components are not kept
+        inputs = replace(inputs, shape=shape, transform=[], pca=None, scale="none", bias=False)
+    rows = np.full((1, *inputs.shape), value, parts.dataset.x_train.dtype)
+    record = torch.from_numpy(np.array(inputs.prepared(rows, parts.plan.data_dir)[0]))
+    return Canary(record, torch.tensor(0), f"{description} labelled 0")
 
 
 CANARIES: dict[str, Callable[[Parts], Canary]] = {
-    "blank": _constant(0.0, "a blank record"),
+    "blank": partial(_constant, 0.0, "a blank record"),
     "mislabelled": _mislabelled,
-    "extreme": _constant(1.0, "a record of ones"),  # a long gradient that no other record resembles
+    "extreme": partial(_constant, 1.0, "a record of ones"),  # a long gradient that no other record resembles
 }
 
 

@@ -170,8 +170,7 @@ class Retraining(Attack):
         self._replace_one = canaries.refuse_unequal_sizes(config)
         self._canary = canaries.CANARIES[kind](parts)
         self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
-        canary = self._canary.description
-        self.description = f"{canary}, in or out of each run by a coin, on node {self.victim}"
+        self.description = f"{self._canary.description}, in or out of each run by a coin, on node {self.victim}"
         self.notes = canaries.CanaryUnit.of(config, records).notes(config)
 
     def batch(self, number: int, runs: int) -> Coins:
