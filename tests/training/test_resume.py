@@ -355,6 +355,29 @@ def test_the_command_and_the_library_continue(tmp_path: Path, command: Any) -> N
     assert printed["rounds"] == ROUNDS
 
 
+def test_an_interrupt_while_a_checkpoint_is_written_loses_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gossamer.results import checkpoint
+
+    save, interrupted = checkpoint.save, list[int]()
+
+    def interrupted_once(*arguments: Any, **facts: Any) -> Path:
+        if facts["round"] == 10 and not interrupted:
+            interrupted.append(10)
+            raise KeyboardInterrupt
+        return save(*arguments, **facts)
+
+    monkeypatch.setattr(checkpoint, "save", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        execute(parts_of({}), out=tmp_path / "r")
+    assert [path.name for path in (tmp_path / "r" / "checkpoints").glob("round-*10.*")]
+    outcome = execute(again(tmp_path / "r"), resume=tmp_path / "r")
+    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
+    assert [stop["lost_draws"] for stop in manifest["resumed"]] == [0]
+    assert outcome.certificate["rounds"] == ROUNDS
+
+
 @pytest.mark.slow
 def test_control_c_at_the_command_says_how_to_go_on(tmp_path: Path, start: Any) -> None:
     """A real interrupt of a real process, past its first checkpoint."""

@@ -146,6 +146,9 @@ class Engine:
     def _workers(self) -> Iterator[Executor]:
         try:
             import dask
+
+            quiet = dict.fromkeys(("distributed", "distributed.client", "tornado.application"), "critical")
+            dask.config.set(logging={**quiet, **(dask.config.get("logging", None) or {})})  # tracebacks of lost workers
             import distributed
         except ImportError:
             raise UserError(f"{self.name} needs Dask; pip install 'gossamer[cluster]' brings it.") from None

@@ -316,12 +316,13 @@ class Run:
         """Of the last complete round; the one before goes once every process has its part of this one."""
         if self._complete is None:
             return
-        (done, tensors, sent), self._complete = self._complete, None
+        done, tensors, sent = self._complete
         config, layout = self.plan.config, layout_of(self.plan.stack, self.state)
         facts = {"run": self.identity, "round": done, "bytes_sent": sent, "seconds": self.elapsed}
         facts |= {"layout": layout, "ledgers": self.book.marks()}
         folder = self.directory.checkpoints
         checkpoint.save(folder, self.group.nodes, config.nodes, tensors, **facts)
+        self._complete = None  # only now: an interrupt while it was written leaves it to `stoppable`
         if config.checkpoints.every is None:
             self.group.join([done])  # every process has its part on disk
             if self.group.first_here:
