@@ -23,8 +23,7 @@ from gossamer.data.own import Memory, OwnRecords
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
-from gossamer.methods.base import Method
-from gossamer.methods.objective import per_sample_loss, prediction_task
+from gossamer.methods.base import Method, per_sample_loss, prediction_task
 from gossamer.models.layers import (
     Centred,
     check_is_module,

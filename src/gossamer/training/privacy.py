@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.claimed import Claim
 from gossamer.accounting.observers import EVERYONE, ONE_RECORD, RECORD, Observer, Unit
 from gossamer.accounting.profiles import TradeOff, gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import Proven, curve, profile, proven
@@ -37,7 +36,7 @@ from gossamer.kernels.rounding import excess
 from gossamer.mechanism.clipping import After, Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.noise.shaped import magnitude
-from gossamer.methods.claims import ClaimRule, Draws
+from gossamer.methods.claims import Claim, ClaimRule, Draws
 from gossamer.options.stage import STAGES
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
 from gossamer.training.preprocess import paid_event, planned_events, steps_of
