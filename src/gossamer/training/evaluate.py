@@ -149,13 +149,13 @@ class Evaluation:
         measures, loss = o.measures, o.loss
         self._sample = scored = scored_nodes(config)
         self.rounds = evaluation_rounds(config.rounds, config.evaluation.every)
-        self._unreleased = o.method.why_metrics_not_private()
-        self._not_private = self._unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
         self._score = Evaluator(
             o.module, o.stack, loss, *parts.test, task=o.task, measures=measures, group=self._group,
             truth=parts.dataset.truth,
             scored=None if scored is None else [i - parts.nodes.start for i in scored if i in parts.nodes],
         )  # fmt: skip
+        self._unreleased = o.method.why_metrics_not_private()
+        self._not_private = self._unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
         # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
         before, per_round = o.privacy.draws_before if run.done else 0, o.privacy.draws_per_round
         unused = -(-(run.reader.draws - before - run.done * per_round) // per_round)
