@@ -6,9 +6,9 @@ import pytest
 from scipy.integrate import quad
 from tests.support.releases import composed_delta
 
-from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.profiles import Noise, gaussian, gdp_delta, laplace
 from gossamer.errors import UserError
+from gossamer.methods.claims import km_noise
 from reproductions.noises import exact_delta, exact_epsilon
 from reproductions.noises import variance as variance_of
 

@@ -13,7 +13,7 @@ from tests.support.unsafe_modules import HandMadeSum, Head, MeanOfTheLot
 from gossamer.auditing.api import AuditRequest, add_to_run
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.methods.objective import per_sample_loss
+from gossamer.methods.base import per_sample_loss
 
 SHORT = ["--set", "rounds=6", "--runs", "1"]
 

@@ -9,8 +9,8 @@ from scipy.stats import norm
 
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Constant, Geometric, Schedule
+from gossamer.mechanism.noise.base import OwnNorm
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.schedules import OwnNorm
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian
 from gossamer.mechanism.sampling import Poisson
 from gossamer.methods.claims import CLAIMS, Draws, NoClaim

@@ -12,7 +12,7 @@ from torch import nn
 
 from gossamer.errors import UserError
 from gossamer.kernels.clipped_sum import CentredSum
-from gossamer.methods.objective import gradient_vector, linear_loss, per_sample_loss, prediction_task
+from gossamer.methods.base import gradient_vector, linear_loss, per_sample_loss, prediction_task
 from gossamer.models.layers import Centred
 from gossamer.models.losses import Classification, MultiLabel, Regression
 

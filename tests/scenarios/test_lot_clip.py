@@ -9,11 +9,11 @@ import pytest
 from tests.support.configurations import outlined
 
 from gossamer import audit
-from gossamer.accounting.claimed import dyn_d2p
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.recompute import recompute
 from gossamer.errors import UserError
 from gossamer.kernels.rounding import EXCESS
+from gossamer.methods.claims import dyn_d2p
 from gossamer.training.api import run
 
 LOTS: dict[str, Any] = {

@@ -182,11 +182,6 @@ class Unit:
 
     finest: ClassVar[tuple[str, ...]] = (RECORD, PERSON, NODE)
 
-    @property
-    def many(self) -> str:
-        """What is counted and drawn: records, persons, nodes."""
-        return f"{self.kind}s"
-
     def words(self, nodes: int = 1) -> str:
         """In a certificate, where a record or person may be on so many nodes."""
         if self.kind == NODE:

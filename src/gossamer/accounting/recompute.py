@@ -106,37 +106,6 @@ def _counts(nodes: int, planned: int, *, quick: bool) -> tuple[int, ...]:
     return tuple(sorted({*few, *(min(q, last) for q in steps), *(max(last - q, 0) for q in steps)}))
 
 
-def by_observer(
-    shared: Sharing | None, epsilons: Sequence[float], planned: Observer, epsilon: float, **terms: Any
-) -> dict[str, Any]:
-    """The lines of plans and certificates; `epsilons` at `shared.at`. Where nothing is proven ε is None.
-
-    `terms`: δ, adjacency and unit, which each line states.
-    """
-    figures = dict(zip(shared.at if shared else (), map(finite, epsilons), strict=True))
-    observers = [(planned, finite(epsilon))]
-    if shared is not None:
-        observers = [(colluders(q), figures[q]) for q in shared.reported]
-    return {
-        "epsilon_by_observer": [
-            {
-                "observer": one.name,
-                "words": one.description,
-                "colluders": one.colluders,
-                "epsilon": figure,
-                **terms,
-                "planned": one == planned,
-            }
-            for one, figure in observers
-        ],
-        "epsilon_by_colluders": [{"colluders": q, "epsilon": figure} for q, figure in figures.items()],
-    }
-
-
-def finite(value: float) -> float | None:
-    return None if math.isinf(value) else value
-
-
 SIZES = (2, 5, 20)  # records of one person
 _DECADES = (0, 1, 3, 6, 10, 18, 32)  # by how much smaller a δ the curve is asked for
 _CLASSES = 2  # of noises that go over a run
@@ -264,20 +233,6 @@ def shared_noise(proofs: Sequence[NodeProof]) -> Sharing | None:
         return None
     different = dict.fromkeys(proof.spent for proof in proofs)
     return sharing(release for spent in different for release, _ in spent.history)
-
-
-def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
-    """`epsilon_by_observer` and `epsilon_by_colluders`: of the worst node, from what the ledgers say."""
-    shared = shared_noise(proofs)
-    return by_observer(
-        shared,
-        shared.worst(proof.spent for proof in proofs) if shared else [],
-        planned=against_all(proof.observer for proof in proofs),
-        epsilon=max(proof.proven.epsilon for proof in proofs),
-        delta=max(proof.header["delta"] for proof in proofs),
-        adjacency=proofs[0].header["adjacency"],
-        unit=proofs[0].header["unit"],
-    )
 
 
 def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> float:

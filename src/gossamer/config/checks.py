@@ -18,8 +18,8 @@ from gossamer.data.own import Memory, OwnRecords
 from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import NoClip
+from gossamer.mechanism.noise.base import NoNoise
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.schedules import NoNoise
 from gossamer.models.networks import Lookup
 from gossamer.topology.kinds import Complete
 

@@ -15,8 +15,8 @@ from gossamer.data.own import OwnFile
 from gossamer.errors import UserError
 from gossamer.mechanism.clipping import ClipKind, NoClip, clips
 from gossamer.mechanism.noise import NoiseKind, NoiseSchedule, families, schedules
+from gossamer.mechanism.noise.base import ConstantNoise, NoNoise
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.schedules import ConstantNoise, NoNoise
 from gossamer.mechanism.sampling import Full, SamplingKind, samplings
 from gossamer.models.lora import LoRA
 from gossamer.models.losses import losses

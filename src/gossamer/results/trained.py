@@ -41,11 +41,11 @@ from gossamer.models.losses import MultiLabel, Name, Regression, Task, task_of
 from gossamer.models.networks import models
 from gossamer.options.registry import Table
 from gossamer.results.checkpoint import MALFORMED, tensors_header, write_tensors
-from gossamer.results.metrics import BATCH
 from gossamer.results.rundir import read_bytes, read_object
 from gossamer.results.signatures import read_certificate
 
 FORMAT = 1
+BATCH = 2000  # records at a time; evaluations take as many, so that every output is the same to the last bit
 BROUGHT = ("own", "python")  # kinds of networks that are the user's code, which no run directory holds
 _MOST_BYTES, _MOST = 64 << 20, 1_000_000  # of the file, and of nodes or numbers along an axis
 _MOST_OPTIONS = 10_000  # characters: a network of thousands of layers takes minutes to build

@@ -182,8 +182,8 @@ def _run(
         return run_in(
             group,
             config,
-            RunDisplay(config.name, config.rounds, quiet=False, hidden=not visible),
             announced=False,
+            hidden=not visible,
             module=objects.module,
             cache=DataCache(objects.records),
             out=as_path("out", out),
@@ -237,11 +237,12 @@ def start(
     tracker = find_tracker(track) if track else None
     if config.runtime.kind == "simulator" or started_as_rank():
         with join_group(config) as group:
-            display = RunDisplay(config.name, config.rounds, quiet=quiet, hidden=not prints(group))
+            shown = prints(group)
             outcome = run_in(
-                group, config, display, out=out, resume=resume, data_dir=data_dir, force=force, track=tracker
-            )
-            return outcome.result if prints(group) else None
+                group, config, quiet=quiet, hidden=not shown, out=out, resume=resume, data_dir=data_dir, force=force,
+                track=tracker,
+            )  # fmt: skip
+            return outcome.result if shown else None
     asked, config = config, effective(config)
     check(config)  # before anything is started
     ranks = asked.runtime.ranks or len(asked.runtime.blocks or ()) or min(os.cpu_count() or 1, config.nodes)
@@ -310,9 +311,10 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
 def run_in(
     group: Group,
     config: RunConfig,
-    display: RunDisplay,
     *,
     announced: bool = True,
+    quiet: bool = False,
+    hidden: bool = False,
     module: Any = None,
     cache: DataCache | None = None,
     out: Path | None = None,
@@ -326,8 +328,8 @@ def run_in(
     """Plan, train and finish a run in this process: all nodes, or those of one rank.
 
     announced: show the plan before it and the privacy statement after it.
+    quiet: on stderr; hidden: nothing at all.
     """
-
     if torch.is_inference_mode_enabled():
         raise UserError("torch.inference_mode() is on, and nothing can be trained in it; call run outside of it.")
 
@@ -341,14 +343,13 @@ def run_in(
         return dataclasses.replace(parts, test=(x[:0], y[:0]))
 
     parts: Parts = agreed(group, assembled)
-    with display:
+    times = 1 if resume is None else 0  # a resumed run has reserved its share
+    budget = agreed(group, lambda: preview([(parts.plan, times)], data_dir, group.nodes)) if announced else None
+    with RunDisplay(config.name, config.rounds, quiet=quiet, hidden=hidden) as display:
         if announced:
-            times = 1 if resume is None else 0  # a resumed run has reserved its share
-            budget = agreed(group, lambda: preview([(parts.plan, times)], data_dir, group.nodes))
             display.plan(parts.plan, budget)
         else:
             display.begin()
-
         outcome = execute(
             parts, out=out, resume=resume, group=group, track=track,
             on_metrics=each(display.metrics, on_metrics), on_round=each(display.round, on_round),

@@ -263,7 +263,7 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
-            f"is not set: how many {config.privacy.protects.many} a node holds is private until you declare it",
+            f"is not set: how many {config.privacy.protects.kind}s a node holds is private until you declare it",
             key="data.records",
             remedy=f"set a public number, rounded as you like, for example data.records = {example}",
         )

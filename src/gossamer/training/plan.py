@@ -23,8 +23,7 @@ from gossamer.data.own import Memory, OwnRecords
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
-from gossamer.methods.base import Method
-from gossamer.methods.objective import per_sample_loss, prediction_task
+from gossamer.methods.base import Method, per_sample_loss, prediction_task
 from gossamer.models.layers import (
     Centred,
     check_is_module,
@@ -93,13 +92,13 @@ class Plan(Epsilons):
 
         `force`: also what would not fit into this machine's memory, or a month.
         """
-        asked, config = config, effective(config)
+        cache, asked, config = cache or DataCache(), config, effective(config)
         check(config)
         if module is not None:
             check_is_module(module)
             module = network(config, (), 0, module)
             check_module(module)
-        cache, method = cache or DataCache(), method_of(config)
+        method = method_of(config)
         algorithm = method.algorithm()
         hosted_nodes = range(config.nodes) if nodes is None else nodes
         hosted = len(hosted_nodes)
@@ -309,7 +308,7 @@ def notes_of(config: RunConfig) -> list[str]:
     evaluation = config.evaluation
     if evaluation.private is not None:
         notes.append(
-            f"About {evaluation.part:.0%} of each node's {config.privacy.protects.many} are kept out of training and "
+            f"About {evaluation.part:.0%} of each node's {config.privacy.protects.kind}s are kept out of training and "
             f"judge its final model once, with noise that {evaluation.private:.0%} of ε pays for. A claimed ε does not "
             "count it."
         )

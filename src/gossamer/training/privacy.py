@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.claimed import Claim
 from gossamer.accounting.observers import EVERYONE, ONE_RECORD, RECORD, Observer, Unit
 from gossamer.accounting.profiles import TradeOff, gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import Proven, curve, profile, proven
-from gossamer.accounting.recompute import Sharing, Spent, by_observer, finite, group_epsilons, sharing
+from gossamer.accounting.recompute import Sharing, Spent, group_epsilons, sharing
 from gossamer.accounting.releases import (
     CLIPPED_LOT,
     Event,
@@ -37,9 +36,11 @@ from gossamer.kernels.rounding import excess
 from gossamer.mechanism.clipping import After, Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.noise.shaped import magnitude
-from gossamer.methods.claims import ClaimRule, Draws
+from gossamer.methods.claims import Claim, ClaimRule, Draws
 from gossamer.options.stage import STAGES
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
+from gossamer.results.certificate import by_observer
+from gossamer.results.rundir import finite
 from gossamer.training.preprocess import paid_event, planned_events, steps_of
 
 DRAWN = 0.05  # relative tolerance of figures for charts
@@ -157,7 +158,7 @@ class PrivacyPlan(Draws):
                 for k, r in zip(at, rounds, strict=True)
             ]
             bounds = curve(events, marks, node.delta, self.adjacency, observer=self.observer, tolerance=tolerance)
-            proofs = [finite(e) for e in bounds]
+            proofs = finite(bounds)
         return [(self.claimed(node, k).epsilon, proof) for k, proof in zip(at, proofs, strict=True)]
 
     def claimed(self, node: NodePlan, draws: int | None = None) -> Claim:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from gossamer.accounting.ledger import LedgerBook, ledger_paths
-from gossamer.accounting.recompute import finite, recompute
+from gossamer.accounting.recompute import recompute
 from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import listed
 from gossamer.errors import UserError
@@ -49,6 +49,7 @@ from gossamer.results.rundir import (
     RunLock,
     digest_of,
     digest_of_object,
+    finite,
     free_path,
     ledgers_here,
     manifest_digest,
@@ -156,12 +157,11 @@ class Run:
         here, book = blocks_here(group), None
         try:
             agreed(group, lambda: accounts.reserve(now()))
+            manifest = new_manifest(parts, identity, here)
             key: RunKey | None = agreed(
-                group,
-                lambda: _first_files(parts, directory, lock, new_manifest(parts, identity, here)),
-                here=group.first_here,
+                group, lambda: _first_files(parts, directory, lock, manifest), here=group.first_here
             )
-            book = agreed(group, lambda: _new_book(parts, directory, lock, group, here))
+            book = agreed(group, lambda: _new_book(parts, directory, lock, group, manifest))
             sent = bytes_of_preprocessing(parts)
             parts = preprocessed(parts, group, book, directory)
             reader = parts.agreed(group, identity, 0).reader(book)
@@ -461,13 +461,16 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
     return key
 
 
-def _new_book(parts: Parts, directory: RunDirectory, lock: RunLock, group: Group, here: list[range]) -> LedgerBook:
-    """The ledgers of the nodes hosted here, with the key of this machine's own manifest."""
+def _new_book(
+    parts: Parts, directory: RunDirectory, lock: RunLock, group: Group, manifest: dict[str, Any]
+) -> LedgerBook:
+    """The ledgers of the nodes hosted here, which name the manifest that this machine's first process has written."""
     if not group.first_here:
         lock.take()
-    manifest = read_manifest(directory.path)
-    headers = ledger_headers(parts, manifest["run"], manifest_digest(manifest))
-    path = ledger_paths(directory.path, here)[group.nodes]
+        manifest = read_manifest(directory.path)
+    blocks, digest = ledgers_here(manifest), manifest_digest(manifest)
+    headers = ledger_headers(parts, manifest["run"], digest)
+    path = ledger_paths(directory.path, blocks)[group.nodes]
     return LedgerBook.create(path, headers, sync=group.spread)
 
 
@@ -598,6 +601,6 @@ def _elsewhere(run: Run) -> dict[str, Any]:
             }
         )
         curves += [entry["curve"]] if entry.get("curve") else []
-    largest = [[finite(max(point)) for point in zip(*curves, strict=True)]] if curves else []
+    largest = [finite([max(point) for point in zip(*curves, strict=True)])] if curves else []
     note = PLANNED_ELSEWHERE if any(one is None for one in stated) else STATED_ELSEWHERE
     return {"elsewhere": entries, "curves": largest, "notes": [note]}

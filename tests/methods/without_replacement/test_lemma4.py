@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.support.without_replacement import DIGITS, plan
 
-from gossamer.accounting.claimed import classical_gaussian_sigma
 from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.config.checks import refuse
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.methods.claims import classical_gaussian_sigma
 from gossamer.methods.without_replacement import lemma4
 
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gossamer.accounting.claimed import km_sensitivity
 from gossamer.errors import UserError
+from gossamer.methods.claims import km_sensitivity
 from gossamer.topology.kinds import build
 from reproductions.bounds.km import composition, finite_sample, generalisation, mixed_noise
 
