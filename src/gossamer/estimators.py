@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gossamer.config.auto import noise_of_a_run, travel
 from gossamer.data.own import Data
 from gossamer.data.tables import array_of, no_value_missing, same_index
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.mechanism.noise import families
 from gossamer.options.sentences import as_path, whole_number
 from gossamer.training.api import run
@@ -89,13 +89,13 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         for name, needed in (("epsilon", "a number above 0"), ("delta", "a number above 0 and below 1")):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
-                raise UserError(f"must be {needed}", key=name, value=value)
+                raise UserError(f"{name} = {short(value)} must be {needed}.")
         for name in ("topology", "method", "noise"):
             if not isinstance(value := getattr(self, name), str):
-                raise UserError("must be a name, as text", key=name, value=value)
+                raise UserError(f"{name} = {short(value)} must be a name, as text.")
         for name in ("fit_intercept", "seeded_noise"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
-                raise UserError("must be True or False", key=name, value=value)
+                raise UserError(f"{name} = {short(value)} must be True or False.")
         if self.records is not None:
             one = isinstance(self.records, int | float | str | np.number)
             for count in [self.records] if one else self.records:  # type: ignore[union-attr]
@@ -202,8 +202,9 @@ def _ranges(bounds: tuple[Any, Any], width: int) -> dict[str, list[float]]:
     except (TypeError, ValueError):
         lowest = highest = np.zeros(1)
     if not (np.isfinite(lowest).all() and np.isfinite(highest).all() and (lowest < highest).all()):
-        needed = f"must be (lowest, highest), each a number or one for each of the {width} columns"
-        raise UserError(needed, key="bounds", value=bounds)
+        raise UserError(
+            f"bounds = {short(bounds)} must be (lowest, highest), each a number or one for each of the {width} columns."
+        )
     middle, reach = (lowest + highest) / 2, (highest - lowest) / 2 * np.sqrt(width)
     return {str(k): [float(m), float(m + r)] for k, (m, r) in enumerate(zip(middle, reach, strict=True))}
 
@@ -240,7 +241,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         try:
             declared = np.unique(y if self.classes is None else np.asarray([*self.classes]))
         except TypeError:
-            raise UserError("must list all labels, of one type", key="classes", value=self.classes) from None
+            raise UserError(f"classes = {short(self.classes)} must list all labels, of one type.") from None
         if len(declared) < 2:
             raise ValueError(f"a classifier needs 2 classes or more; there is one class: {declared.tolist()}.")
         unknown = np.setdiff1d(y, declared)

@@ -16,7 +16,7 @@ from gossamer.config.methods import PRESETS, preset_of
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.data.own import Memory, OwnRecords
 from gossamer.data.synthetic import Dirac
-from gossamer.errors import UserError
+from gossamer.errors import UserError, compose
 from gossamer.mechanism.clipping import NoClip
 from gossamer.mechanism.noise.base import NoNoise
 from gossamer.mechanism.noise.gaussian import Gaussian
@@ -79,7 +79,7 @@ def refuse(rows: Iterable[Row]) -> None:
     """Raise the first row that is refused."""
     for refused, key, value, problem, remedy in rows:
         if refused:
-            raise UserError(problem, key=key, value=value, remedy=remedy)
+            raise UserError(compose(key, value, problem, remedy))
 
 
 def labels_are_declared(config: RunConfig) -> None:
@@ -89,9 +89,8 @@ def labels_are_declared(config: RunConfig) -> None:
         return
     if data.classes is None and data.task != "regression" and not data.multi_label:
         raise UserError(
-            "is not set: which labels occur is private until you declare it",
-            key="data.classes",
-            remedy='set their number or list them, for example data.classes = 2 (or data.task = "regression")',
+            "data.classes is not set: which labels occur is private until you declare it; set their number or list "
+            'them, for example data.classes = 2 (or data.task = "regression").'
         )
 
 

@@ -19,7 +19,7 @@ from gossamer.config.auto import replace_auto
 from gossamer.config.keys import alike
 from gossamer.config.methods import PRESETS, algorithms, expand_preset
 from gossamer.config.schema import Noise, RunConfig
-from gossamer.errors import UserError, ending, short
+from gossamer.errors import UserError, compose, ending, short
 from gossamer.mechanism.noise import families
 from gossamer.models.networks import Own, Withheld
 from gossamer.options.plugins import broken_plugins
@@ -34,7 +34,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     layered = _in_full({key: value for key, value in recipe.items() if key != "paper"})
     mode = changes.get("mode", layered.get("mode", "sound"))
     if not isinstance(mode, str):
-        raise UserError("must be 'sound' or 'paper'", key="mode", value=mode)
+        raise UserError(f"mode = {short(mode)} must be 'sound' or 'paper'.")
     if mode == "paper":
         layered = merge(layered, _in_full(_table("paper", recipe.get("paper", {}))))
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
@@ -43,7 +43,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     if not isinstance(kind, str) or (kind not in PRESETS and kind not in algorithms):
         known = sorted(algorithms)
         remedy = " ".join([f"the methods are {', '.join(known)}" + ending(kind, known), *broken_plugins()])
-        raise UserError("is not a method I know", key="algorithm.kind", value=kind, remedy=remedy)
+        raise UserError(compose("algorithm.kind", kind, "is not a method I know", remedy))
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
@@ -107,9 +107,7 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
         tables["model"] = {"kind": "own"}  # its code would be run: tables do not say that it is withheld
     if not isinstance(tables, Mapping):
         raise UserError(
-            f"{short(tables)} is no configuration",
-            value=tables,
-            remedy="give a recipe's name, a TOML file, a dictionary or a RunConfig",
+            f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."
         )
     return str(tables.get("name", "unnamed")), tables
 
@@ -165,7 +163,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            raise UserError(f"--set {short(text)} must have the form key=value", remedy="for example privacy.epsilon=1")
+            raise UserError(f"--set {short(text)} must have the form key=value; for example privacy.epsilon=1.")
         try:
             read = tomllib.loads(f"v = {value}")
             # A line break in it would make further keys, which nobody asked for: such a value is a string.
@@ -174,8 +172,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
             changes[key.strip()] = value.strip()
         except (RecursionError, ValueError):
             raise UserError(
-                f"--set {short(text)} is nested too deeply or has too many digits",
-                remedy="give a value that a run can have",
+                f"--set {short(text)} is nested too deeply or has too many digits; give a value that a run can have."
             ) from None
     return changes
 
@@ -214,10 +211,10 @@ def _check_limits(key: str, value: Any, depth: int = 0) -> None:
     depth = max(depth, str(key).count("."))
     if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
         raise UserError(
-            "is no key of a configuration: too long, nested too deeply, or with a line break", key=short(key)
+            f"{short(key)} is no key of a configuration: too long, nested too deeply, or with a line break."
         )
     if isinstance(value, int) and value.bit_length() > 3.4 * MOST_DIGITS:
-        raise UserError(f"is a number of more than {MOST_DIGITS} digits", key=key, remedy="give a smaller one")
+        raise UserError(f"{key} is a number of more than {MOST_DIGITS} digits; give a smaller one.")
     entries = [(key, entry) for entry in value] if isinstance(value, list) else []
     for name, its in value.items() if isinstance(value, dict) else entries:
         _check_limits(name, its, depth + 1)
@@ -236,5 +233,5 @@ def _nest(path: list[str], value: Any) -> dict[str, Any]:
 
 def _table(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f'must be a table, for example {key}.kind = "…"', key=key, value=value)
+        raise UserError(f'{key} = {short(value)} must be a table, for example {key}.kind = "…".')
     return value

@@ -33,7 +33,7 @@ from gossamer.data.columns import (
     plain,
 )
 from gossamer.data.partition import Indices, person_ids
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 
 # What Arrow and numpy raise on files that are damaged or of another kind.
 UNREADABLE = (
@@ -78,9 +78,9 @@ class Roles:
         if len(set(features)) < len(features):
             raise UserError(f"data.features = {features} names a column twice")
         if self.person in {*features, *names_of(self.label)}:
-            raise UserError("must be no feature and no label", key="privacy.unit.column", value=self.person)
+            raise UserError(f"privacy.unit.column = {short(self.person)} must be no feature and no label.")
         if {*names_of(self.label)} & {*features}:
-            raise UserError("must not contain the label", key="data.features", value=list(features))
+            raise UserError(f"data.features = {short(list(features))} must not contain the label.")
         return features
 
 

@@ -23,7 +23,7 @@ from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, within_draws
 from gossamer.config.checks import Row, refuse
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.kernels.clipped_sum import CentredSum, ClippedSum
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
@@ -283,26 +283,28 @@ def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any
 def _of_labels(named: Any, model: str) -> Any:
     """Labels of yes or no, an output each."""
     if model == "linear":
-        problem = "gives one number, and these records have several labels"
-        raise UserError(problem, key="model.kind", value=model, remedy="use 'softmax', with an output for each")
+        raise UserError(
+            f"model.kind = {short(model)} gives one number, and these records have several labels; use 'softmax', with "
+            "an output for each."
+        )
     if not hasattr(named, "of_each"):
-        problem = "is not of several labels a record"
-        raise UserError(problem, key="loss.kind", value=named.kind, remedy="use 'logistic' or 'squared'")
+        raise UserError(f"loss.kind = {named.kind!r} is not of several labels a record; use 'logistic' or 'squared'.")
     return lambda outputs, y: named.of_each(outputs, y.to(outputs))
 
 
 def _of_one_output(named: Any, classes: int | None) -> Any:
     """A single output: numbers, or two classes."""
     if named is None and classes is not None:
-        problem = "has one output, and these data have classes"
-        remedy = "use loss.kind = 'logistic' or 'hinge', or model.kind = 'softmax'"
-        raise UserError(problem, key="model.kind", value="linear", remedy=remedy)
+        raise UserError(
+            "model.kind = 'linear' has one output, and these data have classes; use loss.kind = 'logistic' or "
+            "'hinge', or model.kind = 'softmax'."
+        )
     named = named or Squared()
     if not hasattr(named, "value") or named.binary != (classes == 2):
         targets: dict[Any, str] = {True: "labels of two classes", False: "numbers as targets"}
         due = targets.get(getattr(named, "binary", None), "classes")
-        problem = f"needs {due}, and these data have {f'{classes} classes' if classes else 'numbers to predict'}"
-        raise UserError(problem, key="loss.kind", value=named.kind)
+        those = f"{classes} classes" if classes else "numbers to predict"
+        raise UserError(f"loss.kind = {named.kind!r} needs {due}, and these data have {those}; choose another loss.")
     return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
 
 
@@ -316,8 +318,10 @@ def _of_classes(classes: int, named: Any, model: str | None) -> Any:
     if hasattr(named, "of_class"):
         return named.of_class
     if not hasattr(named, "of_each"):
-        problem = f"needs numbers as targets, and these data have {classes} classes"
-        raise UserError(problem, key="loss.kind", value=named.kind)
+        raise UserError(
+            f"loss.kind = {named.kind!r} needs numbers as targets, and these data have {classes} classes; choose "
+            "another loss."
+        )
     # Every class as an output of its own: ridge regression, or one logistic regression each.
     return lambda outputs, y: named.of_each(outputs, nn.functional.one_hot(y, outputs.shape[1]).to(outputs))
 
@@ -329,9 +333,10 @@ def _own(named: Any) -> Any:
         losses: Tensor = named.per_record(outputs, y)
         # What is traced has no shape yet; the trace is followed afterwards.
         if isinstance(losses, Tensor) and losses.shape != outputs.shape[:1]:
-            problem = f"gives numbers of shape {tuple(losses.shape)} for {len(outputs)} records"
-            remedy = 'it must give one number for each, as torch\'s losses do with reduction="none"'
-            raise UserError(problem, key="loss.kind", value=named.kind, remedy=remedy)
+            raise UserError(
+                f"loss.kind = {named.kind!r} gives numbers of shape {tuple(losses.shape)} for {len(outputs)} records; "
+                'it must give one number for each, as torch\'s losses do with reduction="none".'
+            )
         return losses
 
     return loss
@@ -360,12 +365,11 @@ def _weighted(loss: Any, config: RunConfig, classes: int | None) -> Any:
     """
     weights, key = config.data.class_weights, "data.class_weights"
     if weights is not None and classes is None:
-        raise UserError("needs classes; the data have numbers to predict", key=key, remedy="leave it out")
+        raise UserError(f"{key} needs classes; the data have numbers to predict; leave it out.")
     if weights is None or weights == "private" or classes is None:
         return loss
     if len(weights) != classes:
-        problem = f"lists {len(weights)} weights, and there are {classes} classes"
-        raise UserError(problem, key=key, remedy="give one for each")
+        raise UserError(f"{key} lists {len(weights)} weights, and there are {classes} classes; give one for each.")
 
     def of_class(outputs: Tensor, y: Tensor) -> Tensor:
         # Written with numbers, not with a table of them: this is seen to keep records apart, on any device.

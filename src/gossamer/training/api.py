@@ -27,7 +27,7 @@ from gossamer.config.layers import named, parse_overrides, replaced, resolve, st
 from gossamer.config.methods import CONTEXT, algorithms
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import Data
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.mechanism.clipping import clips
 from gossamer.mechanism.noise import families
 from gossamer.models.losses import losses, own_loss
@@ -167,7 +167,7 @@ def _run(
     tracker = find_tracker(track) if track else None
     for name, value in (("progress", progress), ("force", force)):
         if not isinstance(value, bool | None):
-            raise UserError("must be True or False", key=name, value=value)
+            raise UserError(f"{name} = {short(value)} must be True or False.")
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     listeners = [*map(_listener, callbacks)]
@@ -295,13 +295,13 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
     runtime, rank = config.runtime, started_as_rank()
     nodes = 1 if config.baseline == "central" else config.nodes
     if runtime.kind == "simulator" and rank:
-        problem = "needs one process, but torchrun started several"
-        raise UserError(problem, key="runtime.kind", value="simulator", remedy="use --runtime processes")
+        raise UserError(
+            "runtime.kind = 'simulator' needs one process, but torchrun started several; use --runtime processes."
+        )
     if runtime.kind == "simulator":
         return nullcontext(Alone(nodes))
     if not rank:
-        remedy = "start this with torchrun, or use `gossamer run`"
-        raise UserError("needs processes", key="runtime.kind", value="processes", remedy=remedy)
+        raise UserError("runtime.kind = 'processes' needs processes; start this with torchrun, or use `gossamer run`.")
     from gossamer.runtime.cluster import connect, ranks_started
 
     blocks = split(nodes, ranks_started(), runtime.blocks)

@@ -70,13 +70,13 @@ def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
     if loss is not None and dataset.classes is None and hasattr(loss, "takes"):
         for where, y in (("the training records", dataset.y_train), ("the hold-out", dataset.y_test)):
             if not loss.takes(y):
-                problem = f"needs {loss.targets}, and a target of {where} is none"
-                raise UserError(problem, key="loss.kind", value=loss.kind)
+                raise UserError(f"loss.kind = {loss.kind!r} needs {loss.targets}, and a target of {where} is none.")
     # How many rows are shared is as private as the rows are.
     if dataset.test_shares_rows and is_private(config) and config.mode == "sound":
-        problem = "holds training records, so it is not public and no ε covers figures on it"
-        remedy = 'take them out of one of the two files, or use mode = "paper"'
-        raise UserError(problem, key="data.test", remedy=remedy)
+        raise UserError(
+            "data.test holds training records, so it is not public and no ε covers figures on it; take them out of "
+            'one of the two files, or use mode = "paper".'
+        )
     return dataset
 
 
@@ -193,8 +193,10 @@ def _split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     part = config.data.partition
     if config.data.file_per_node and dataset.owner is not None:
         if part not in (Even(), Owner()):
-            problem = "does not go with a file per node, which is the partition"
-            raise UserError(problem, key="data.partition.kind", value=part.kind, remedy="leave it out")
+            raise UserError(
+                f"data.partition.kind = {part.kind!r} does not go with a file per node, which is the partition; leave "
+                "it out."
+            )
         return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
     part = Owner() if part == Even() and dataset.owner is not None else part
@@ -231,8 +233,9 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
         return DataFacts(None, known.shape, known.classes, None, declared(config, sizes), each)
     dataset = cache.load(config, data_dir, hosted)
     if config.data.file_per_node and config.data.records is None and unit != "node":
-        problem = "is not set: with a file per node nobody sees how many records the others hold"
-        raise UserError(problem, key="data.records", remedy="declare it")
+        raise UserError(
+            "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
+        )
     rows_held = held(config, dataset)
     sizes = rows_held.units
     each = sum(map(len, rows_held.rows)) / max(1, sum(sizes))
@@ -263,8 +266,7 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
-            f"is not set: how many {config.privacy.protects.kind}s a node holds is private until you declare it",
-            key="data.records",
-            remedy=f"set a public number, rounded as you like, for example data.records = {example}",
+            f"data.records is not set: how many {config.privacy.protects.kind}s a node holds is private until you "
+            f"declare it; set a public number, rounded as you like, for example data.records = {example}."
         )
     return list(sizes)

@@ -170,10 +170,10 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     """
     o = parts.plan
     if group.spread and o.privacy.copies > 1:
-        key, value, copies = why_copies(o.config)
-        problem = f"{copies}, whose releases are priced together, and their ledgers would lie on several machines"
-        remedy = "use one machine, or have each record or person on one node"
-        raise UserError(problem, key=key, value=value, remedy=remedy)
+        raise UserError(
+            f"{why_copies(o.config)}, whose releases are priced together, and their ledgers would lie on several "
+            "machines; use one machine, or have each record or person on one node."
+        )
     if group.size == 1:
         return
     own, config = o.config.data.own, _without_folders(o.asked)

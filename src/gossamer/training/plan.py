@@ -116,9 +116,10 @@ class Plan(Epsilons):
                 cells_of(measure, task, config.evaluation.bound)
         own = module is not None or config.model.kind == "own"
         if config.data.layout is not None and not own:
-            problem = f"takes one tensor, and the records have {len(config.data.layout)} parts"
-            remedy = "give a module of your own with as many arguments"
-            raise UserError(problem, key="model.kind", value=config.model.kind, remedy=remedy)
+            raise UserError(
+                f"model.kind = {config.model.kind!r} takes one tensor, and the records have {len(config.data.layout)} "
+                "parts; give a module of your own with as many arguments."
+            )
         records, pooled, noise = facts.records, None, method.noise
         rates = [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]  # (q_i, L_i)
         if not force:
@@ -218,8 +219,8 @@ def _module(config: RunConfig, facts: DataFacts, module: nn.Module | None, own: 
             check_module(module)
     for name in idle_parameters(module, _blank(facts)):
         raise UserError(
-            f"the adapter's parameter {name} takes no part in the outputs, so it would learn nothing but noise",
-            remedy="leave its layer out of lora's targets, or call the layer itself where the module reads its weight",
+            f"the adapter's parameter {name} takes no part in the outputs, so it would learn nothing but noise; leave "
+            "its layer out of lora's targets, or call the layer itself where the module reads its weight."
         )
     check_no_mixing(module)
     return module

@@ -389,14 +389,16 @@ def pool(config: RunConfig, records: Sequence[int], pairs: Sequence[tuple[float,
         rate, lot = config.privacy.sampling.pooled(total, lot)
         return Pool(total, lot, [rate] * n)
     if config.privacy.sampling.make_uneven([1.0]) is None:
-        problem = "cannot give nodes of different sizes equal weight in the pooled records of baseline = 'central'"
-        remedy = "use kind = 'poisson' or weighting = 'size'"
-        raise UserError(problem, key="privacy.sampling.kind", value=config.privacy.sampling.kind, remedy=remedy)
+        raise UserError(
+            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} cannot give nodes of different sizes equal "
+            "weight in the pooled records of baseline = 'central'; use kind = 'poisson' or weighting = 'size'."
+        )
     rates = [lot / (n * J) for J in records]
     if max(rates) > 1:
-        problem = f"would draw each record of the smallest node {max(rates):.3g} times a round in baseline = 'central'"
-        remedy = "use a smaller privacy.sampling.rate or weighting = 'size'"
-        raise UserError(problem, key="weighting", value="uniform", remedy=remedy)
+        raise UserError(
+            f"weighting = 'uniform' would draw each record of the smallest node {max(rates):.3g} times a round in "
+            "baseline = 'central'; use a smaller privacy.sampling.rate or weighting = 'size'."
+        )
     return Pool(total, lot, rates)
 
 
@@ -405,20 +407,20 @@ def most_nodes(config: RunConfig) -> int:
     return max(config.data.partition.most_copies(config.nodes), min(config.privacy.max_sites, config.nodes))
 
 
-def why_copies(config: RunConfig) -> tuple[str, object, str]:
-    """(key, value, what it does): by what the same unit is on several nodes."""
+def why_copies(config: RunConfig) -> str:
+    """How a sentence begins about the key by which the same unit is on several nodes."""
     if config.privacy.max_sites > 1:
-        return "privacy.unit.max_sites", config.privacy.max_sites, "has a person on several nodes"
-    return "data.partition.kind", config.data.partition.kind, "puts copies of a record on several nodes"
+        return f"privacy.unit.max_sites = {config.privacy.max_sites} has a person on several nodes"
+    return f"data.partition.kind = {config.data.partition.kind!r} puts copies of a record on several nodes"
 
 
 def _refuse_unequal(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
     """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
     if len({(node.delta, node.spends) for node in nodes}) > 1:
-        key, value, copies = why_copies(config)
-        problem = f"{copies}, which are priced together only where all have the same size, budget and sampling"
-        remedy = "give all the same (data.records: one number for all)"
-        raise UserError(problem, key=key, value=value, remedy=remedy)
+        raise UserError(
+            f"{why_copies(config)}, which are priced together only where all have the same size, budget and sampling; "
+            "give all the same (data.records: one number for all)."
+        )
 
 
 def _evaluation_events(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:
@@ -451,8 +453,9 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
             factor = given / base.shape(base.draws_before)
             node = replace(node, factor=factor, end=_end(base, node))
         elif epsilon is None:
-            remedy = "set it, or set privacy.noise.multiplier to fix the noise yourself"
-            raise UserError("is not set", key="privacy.epsilon", remedy=remedy)
+            raise UserError(
+                "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
+            )
         elif config.mode == "paper":
             factor, end = base.claim.noise(base, node.rate, epsilon, node.delta)
             node = replace(node, factor=factor, end=_end(base, node) if end is None else end)
@@ -508,9 +511,10 @@ def _check_bounds(config: RunConfig, draws: int) -> None:
     least, largest = extremes(clip.schedule(draws), draws)
     if not (least >= LEAST_BOUND and largest <= MOST_BOUND):
         extreme = least if least < LEAST_BOUND else largest
-        problem = f"has a bound of {extreme:.3g} in one of its draws, which float32 cannot keep to"
-        remedy = f"stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them"
-        raise UserError(problem, key="privacy.clip.kind", value=clip.kind, remedy=remedy)
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} has a bound of {extreme:.3g} in one of its draws, which float32 cannot "
+            f"keep to; stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them."
+        )
 
 
 def _check_noise(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
@@ -520,9 +524,8 @@ def _check_noise(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
     if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
         scale = noise.least if noise.least < LEAST_NOISE else noise.largest
         raise UserError(
-            f"would have scale {scale:.3g} in one of the draws, which float32 cannot represent",
-            key="privacy.noise",
-            remedy="use another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip",
+            f"privacy.noise would have scale {scale:.3g} in one of the draws, which float32 cannot represent; use "
+            "another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip."
         )
 
 
