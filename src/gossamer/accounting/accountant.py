@@ -104,7 +104,7 @@ class Accountant:
 
     @property
     def releases(self) -> tuple[Counted, ...]:
-        """What was added, and how often."""
+        """The releases that were added, with their counts."""
         return tuple(self._counted)
 
     def add(self, release: Release, times: int = 1) -> Accountant:
@@ -117,7 +117,7 @@ class Accountant:
         return self
 
     def epsilon(self) -> Figure:
-        """What all of it is proven to cost."""
+        """The proven ε of all releases together."""
         terms = self.delta, self.adjacency
         price = proven(self._counted, *terms, observer=self.observer, tolerance=self.tolerance)
         return Figure(

@@ -235,7 +235,7 @@ def epsilon_of_coalition(
 
 
 def seen_as(release: Release, share: float) -> Gaussian | None:
-    """What a release is to who sees only this share of its μ; None if nothing."""
+    """Return the release as an observer of this share of its μ sees it; None if it sees nothing."""
     # By its kind: a class that builds on this one may state another noise than each node's own.
     if not isinstance(release, Gaussian) or release.kind != "gaussian":
         raise UserError(

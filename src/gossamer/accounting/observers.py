@@ -19,7 +19,7 @@ UNIT = "one record of one node"  # what an ε protects by default: see `Unit`
 
 @dataclass(frozen=True)
 class Observer:
-    """What an accountant and an attacker need to know of who looks on.
+    """An adversary: what it sees and whose secrets it holds.
 
     name               as on the command line
     description        in words, for certificates and tables

@@ -126,7 +126,7 @@ def _closed(edges: FloatArray, q: FloatArray, p: FloatArray, upper: bool) -> Law
 
 
 def _edges(a: Law, b: Law, points: int) -> FloatArray:
-    """Where the sum will be: a rough sum tells. This choice affects only how close the bounds are."""
+    """The range of the sum, from a rough sum. This choice affects only how close the bounds are."""
     a, b = _merged(a), _merged(b)
     low, high = a.x[0] + b.x[0], a.x[-1] + b.x[-1]
     wide = np.geomspace(low, high, 2 * _ROUGH)

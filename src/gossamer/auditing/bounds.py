@@ -426,7 +426,7 @@ def roc(coins: Coins) -> list[tuple[float, float]]:
 
 
 def auc(coins: Coins) -> float | None:
-    """How often a score with the canary is above one without; ties count half (Mann and Whitney 1947)."""
+    """Return the share of scores with the canary above those without; ties count half (Mann and Whitney 1947)."""
     heads, tails = coins.sides
     if not len(heads) or not len(tails):
         return None

@@ -109,7 +109,7 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
 
 
 def gradient_size(config: RunConfig) -> float:
-    """How long the gradients of these records are before any clip."""
+    """Return the lengths of these records' gradients before any clip."""
     if config.loss is not None and config.loss.kind == "huber":
         return float(config.loss.delta)
     assert isinstance(config.data, Dirac)

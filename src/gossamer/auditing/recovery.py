@@ -278,7 +278,7 @@ class Attacker:
         return revealed.value * self.divisors
 
     def moved(self, revealed: Draw, row: int) -> float:
-        """How far a sampled canary moves that row of it."""
+        """Return how far a sampled canary moves that row of it."""
         signal, _ = self._seen(revealed, self.sums(revealed))
         return float(signal.expand(len(self._rates), 1)[row, 0])
 

@@ -59,7 +59,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 
 
 def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | None:
-    """What to say where another data.kind takes the recipe's keys of its data away: they were written for a file.
+    """Return a note where another data.kind takes the recipe's keys of its data away: they were written for a file.
 
     Other tables lose keys too, but those of a clip or a graph belong to its kind alone.
     """
@@ -210,7 +210,7 @@ MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configurat
 
 
 def _check_limits(key: str, value: Any, depth: int = 0) -> None:
-    """What no option means and no sentence could show: nested without end, names without end, numbers beyond all."""
+    """Refuse what no option means: tables nested too deep, names too long, numbers too large."""
     depth = max(depth, str(key).count("."))
     if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
         raise UserError(

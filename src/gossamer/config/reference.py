@@ -191,7 +191,7 @@ def _wrapped(text: str, rest: str = "") -> list[str]:
 
 
 def type_words(annotation: Any) -> str:
-    """What a value may be, in plain words."""
+    """Describe in plain words what a value may be."""
     return " or ".join(dict.fromkeys(_alternatives(annotation, ())))
 
 

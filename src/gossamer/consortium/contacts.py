@@ -20,7 +20,7 @@ _LOGGED = 20  # lines about one site's refused frames in a minute
 
 @dataclass(frozen=True)
 class Pace:
-    """How long an exchange may take."""
+    """The time limits of an exchange."""
 
     deadline: float  # seconds that an exchange waits for its neighbours
     late: int = 4  # rounds after which a parcel goes back to its sender

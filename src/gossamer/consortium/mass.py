@@ -64,7 +64,7 @@ class Outbound:
 
 @dataclass(frozen=True)
 class DurableView:
-    """What a frame to one other site may tell: nothing that a crash could still undo."""
+    """The part of the mass that a frame to one other site may tell: nothing that a crash could still undo."""
 
     decisions: Decisions = field(default_factory=Decisions)
     oldest: int = 0

@@ -63,7 +63,7 @@ class TestRows(Strict):
 
 
 class Terms(Strict):
-    """What sites agree upon besides the recipe."""
+    """The terms that sites agree upon besides the recipe."""
 
     deadline: Annotated[float, Field(gt=0, le=86400)] = 30.0  # seconds that a round waits for a neighbour
     late: Annotated[int, Field(ge=0, le=10_000)] = 4  # rounds after which a parcel counts no longer

@@ -26,7 +26,7 @@ PREFIX = "data.partition"
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(ABC):
-    """How records are handed out. A new kind is a subclass with `split`, registered in `partitions`."""
+    """The partition of records over nodes. A new kind is a subclass with `split`, registered in `partitions`."""
 
     kind: ClassVar[str]
 

@@ -53,7 +53,7 @@ class Digits(Source):
 
 
 def _digits_of_scikit_learn() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """What its `load_digits` gives, from the file it comes with: importing it would take as long as the first rounds.
+    """The arrays of `load_digits`, from its file: importing it would take as long as the first rounds.
 
     What was read is checked by its digest, like every public set.
     """

@@ -34,7 +34,7 @@ class Summary(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers are released."""
+        """The number of values that are released."""
         ...
 
     def total(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Summary(Protocol):
 
 
 def release_of(kind: type[Gaussian], multiplier: float, adjacency: str) -> Release:
-    """What a node writes: the price rests on sensitivity 1, which every summary sees to."""
+    """Return the release that a node writes: the price rests on sensitivity 1, which every summary sees to."""
     if multiplier == 0:
         return Unnoised(sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency)
     return kind(sigma=multiplier, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency)
@@ -96,7 +96,7 @@ WEIGHT = ((1 + math.sqrt(5)) / 2) ** 2.5 * (1 - 2.0**-40)
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a record count, and where their values are declared to lie."""
+    """The columns of a record that count, and the declared ranges of their values."""
 
     places: tuple[int, ...]
     low: float = 0.0

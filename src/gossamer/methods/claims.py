@@ -1,4 +1,4 @@
-"""What the papers claim: their privacy formulas, and rules that say what of a run goes into one.
+"""The papers' privacy formulas, and rules that say what of a run goes into one.
 
 `privacy.claim` names a rule: it turns a planned run into the ε of a paper's formula, and a budget into its noise.
 Formulas have their references and, as flags, the conditions they violate. Nothing here is a guarantee: `proven` is.

@@ -113,7 +113,7 @@ class Registry(Generic[T]):
         return self._made[name]
 
     def forget(self, name: str) -> None:
-        """What `make` made of this name is made again: what it was made of has changed."""
+        """Make the class of this name again when it is next asked for: what it was made of has changed."""
         self._made.pop(name, None)
 
     @property

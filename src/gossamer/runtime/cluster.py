@@ -219,7 +219,7 @@ class Watch:
         return self._claimed() or (self._ended_rank(silent[0]) if silent else None)
 
     def _lost(self, error: RuntimeError) -> RankError:
-        """What all ranks say about a broken connection or a time-out, whichever noticed it first."""
+        """The error of all ranks for a broken connection or a time-out, whichever noticed it first."""
         timed_out, known = "imed out" in str(error), self._claimed()
         if known is not None:
             return known

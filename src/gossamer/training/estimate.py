@@ -1,4 +1,4 @@
-"""What a run would take of this machine, from public numbers alone and before anything of it is allocated.
+"""Estimates of a run's memory and time, from public numbers alone and before anything of it is allocated.
 
 Memory is an upper bound on what was measured: `benchmarks/memory.py` fits the constants and writes the table in
 docs/performance.md. Time is a lower bound: a run that is let through may still be slow.
@@ -49,7 +49,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What it would take; the parts of the memory by what they belong to."""
+    """Memory and time of a run; the parts of the memory by what they belong to."""
 
     memory: dict[str, float]  # bytes, at most, beside the process itself
     seconds: float  # at least
@@ -141,10 +141,10 @@ def refuse_long_pricing(config: RunConfig, draws: int) -> None:
 
 def network(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> nn.Module:
     """The configuration's network, or the user's own, with the adapters of [lora]; for records of several parts too."""
-    made: nn.Module = config.model.make(shape, outputs) if module is None else module
+    model: nn.Module = config.model.make(shape, outputs) if module is None else module
     if config.lora is not None:
-        made = config.lora.adapt(made, seed=config.seed)
-    return split_records(made, config.data.layout)
+        model = config.lora.adapt(model, seed=config.seed)
+    return split_records(model, config.data.layout)
 
 
 def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> Size:

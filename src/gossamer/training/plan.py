@@ -55,7 +55,7 @@ READ_OFF = {
 
 @dataclass(frozen=True, repr=False)
 class Plan(Epsilons):
-    """What a run is and would cost. Shows itself as a table and the growth of ε in a notebook."""
+    """A run and its cost, before it is trained. Shows itself as a table and the growth of ε in a notebook."""
 
     config: RunConfig  # what runs
     asked: RunConfig  # what was asked for; a baseline runs something else
@@ -171,7 +171,7 @@ class Plan(Epsilons):
 
     @property
     def size(self) -> str:
-        """How many parameters there are, and how many of them are trained."""
+        """The number of parameters, and of those that are trained, in words."""
         every = sum(parameter.numel() for parameter in self.module.parameters())
         own = self.stack.dim
         return f"{own:,} parameters" if own == every else f"{own:,} of {every:,} parameters trained"
@@ -181,7 +181,7 @@ class Plan(Epsilons):
         return self.method.bytes_per_round(self.algorithm, self.topology, self.stack.dim)
 
     def network_figures(self, ledgers: Path | None = None) -> dict[str, Any] | None:
-        """What one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
+        """Return what one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
         if not _takes_exact_means(self.config):
             return None
         from gossamer.training.views import network_figures
@@ -190,7 +190,7 @@ class Plan(Epsilons):
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What `gossamer plan --json` prints, but for what was spent on the same records before."""
+        """The result of `gossamer plan --json`, but for what was spent on the same records before."""
         return summary(self)
 
     def __repr__(self) -> str:
@@ -287,7 +287,7 @@ def _with_exact_means(
 
 
 def notes_of(config: RunConfig) -> list[str]:
-    """What a reader of the certificate must know, besides what the method says."""
+    """Return the notes of the certificate besides the method's."""
     notes = []
     if config.privacy.runs > 1:
         notes.append(
@@ -328,7 +328,7 @@ def notes_of(config: RunConfig) -> list[str]:
 
 
 def _of_unit(config: RunConfig) -> list[str]:
-    """What a reader must know where persons or nodes are protected."""
+    """Return the notes where persons or nodes are protected."""
     unit, notes = config.privacy.unit, []
     if isinstance(unit, PersonUnit):
         notes.append(

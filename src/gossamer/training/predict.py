@@ -37,7 +37,7 @@ def predict_file(
     module: nn.Module | None = None,
     data_dir: Path | None = None,
 ) -> dict[str, Any]:
-    """What `--json` prints: how many rows, what was left out, and how good it was where the file says the truth."""
+    """Return what `--json` prints: how many rows, what was left out, how good it was where the file says the truth."""
     loaded = load(run, module=module, data_dir=data_dir)
     models = loaded.models
     node = models.whose(node)

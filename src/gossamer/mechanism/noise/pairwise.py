@@ -77,7 +77,7 @@ KEY = "privacy.noise.family"
 
 
 class _Pairwise(NoiseKind):
-    """What the kind is before and after the number of nodes is known."""
+    """The kind before and after the number of nodes is known."""
 
     kind: ClassVar[str]
     released_as: ClassVar[type[Release]] = releases.Pairwise
@@ -186,7 +186,7 @@ class PairwiseAmong(_Pairwise):
 
 @dataclass(frozen=True)
 class PairwiseNoise(Mechanism):
-    """Where all nodes are hosted, their noise is drawn at once; else pair by pair, from the secrets of each pair."""
+    """Noise of all nodes, drawn at once where all are hosted; else pair by pair, from the secrets of each pair."""
 
     of: PairwiseAmong
     copies: int = 1  # of every node, side by side, as an audit's many runs have them

@@ -129,7 +129,7 @@ class NodeResolvent:
         return mean * weights, norms
 
     def state(self) -> dict[str, Tensor]:
-        """Where the last search ended, for a checkpoint: the next begins there."""
+        """Return the end of the last search, for a checkpoint: the next begins there."""
         return {} if self._slopes is None else {"slopes": self._slopes}
 
     def restore(self, state: dict[str, Tensor]) -> None:
