@@ -579,7 +579,7 @@ def _spinner() -> AbstractContextManager[None]:
 
 
 def _torch_first() -> None:
-    """Those that need torch load it before all else, and nobody looks for garbage among what it brings.
+    """Load torch before all else for commands that need it, without collecting garbage meanwhile.
 
     It makes a million objects that stay. Python would search them again and again while other modules are loaded.
     """

@@ -26,7 +26,7 @@ def gaussian_noise(
     """A sum with Gaussian noise of standard deviation `multiplier` · `sensitivity`.
 
     `sensitivity` is the largest norm of one record's contribution, and `rate` the probability that a record takes part:
-    by an independent trial each ("poisson", if `sampling` is not said), in a lot of fixed size ("fixed-size"), or for
+    by an independent trial each ("poisson", by default), in a lot of fixed size ("fixed-size"), or for
     sure ("full", which a rate of 1 is).
     """
     return Gaussian(sigma=multiplier * sensitivity, **_lot(rate, sampling, sensitivity))

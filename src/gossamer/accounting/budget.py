@@ -85,7 +85,7 @@ class Spending:
     at: str
     delta: float
     adjacency: str
-    no_privacy: str | None  # why nobody is protected whatever the releases say: seeded noise, or none
+    no_privacy: str | None  # why nothing is protected, no matter what the releases say: seeded noise, or none
     holder: str | None  # the column that says which node holds a record; None: any may
     times: int  # so many such runs: an audit trains again and again
     histories: tuple[History, ...]

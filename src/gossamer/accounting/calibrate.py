@@ -133,7 +133,7 @@ def _search(
     """The x where spent(x, tolerance) comes to ε from below; x is the logarithm of the noise that is searched.
 
     Secant steps on log ε, kept inside the bracket once there is one; the first stages are cheap and only
-    bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is next to nothing beside it,
+    bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is tiny compared with it,
     log ε falls off a cliff while ε itself is a straight line of known slope. `steepness` is a guess of |d log ε / dx|.
     """
     epsilon, tolerance = target.epsilon, target.tolerance

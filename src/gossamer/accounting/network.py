@@ -147,7 +147,7 @@ def views_of_own_noise(exchanges: Exchanges, deviations: Floats) -> View:
 
 
 def _window(values: Floats, length: int) -> Floats:
-    """Sums over so many places up to each: by additions alone, so that small ones are not lost beside large ones."""
+    """Sums over so many places up to each: by additions alone, so that small ones are not lost next to large ones."""
     if length == 1:
         return values
     if length % 2:

@@ -11,7 +11,7 @@ cannot be priced is not guessed: the figure is then ∞ and `because` says why.
   pair is for add/remove. Replacing a record is removing one and adding another, two such moves: if each is (ε, δ′),
   both are (2ε, (1 + e^ε) δ′).
 * Noise in several `dimensions` is priced with the whole sensitivity in each coordinate, without amplification
-  by sampling: an upper bound whatever direction the change takes. Laplace and truncated vectors are priced
+  by sampling: an upper bound for any direction of the change. Laplace and truncated vectors are priced
   by the norm of the whole change, as what they were before truncation, wherever that proves something.
 """
 

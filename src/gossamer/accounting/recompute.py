@@ -74,9 +74,9 @@ class Sharing:
 
     @property
     def reported(self) -> tuple[int, ...]:
-        """The numbers of colluders that are listed as observers: nobody, as planned, half of the nodes, all others.
+        """The numbers of colluders that are listed as observers: none, as planned, half of the nodes, all others.
 
-        And one, if it was planned for nobody: the first that comes to mind.
+        And one, if it was planned for none: the first that comes to mind.
         """
         return tuple(sorted({0, min(self.planned or 1, self.nodes - 1), self.nodes // 2, self.nodes - 1}))
 

@@ -358,7 +358,7 @@ class Independent(Noised):
         return None
 
     def pair(self, adjacency: str) -> float | Pair:
-        # Without amplification in several dimensions: an upper bound whatever direction the change takes.
+        # Without amplification in several dimensions: an upper bound for any direction of the change.
         rate = self.amplifying_rate if self.dimensions == 1 else 1.0
         kind = "symmetrised" if adjacency == "replace-one" and rate < 1 else "one-sided"
         return NoisePair(self.density, self.shift(adjacency), rate, kind)

@@ -72,7 +72,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Step:
-    """Something that grows with g_k, in a way nobody can read backwards."""
+    """Something that grows with g_k, in a way that cannot be inverted."""
 
     value: Tensor
 
@@ -104,7 +104,7 @@ def dsgd(a: DSGD, state: Any) -> Recovery:
 
 
 def dsgt(a: DSGT, state: Any) -> Recovery:
-    """y⁺ = Wy + g − g_prev is sent beside θ: sums of its changes are the gradients. The last one is never sent."""
+    """y⁺ = Wy + g − g_prev is sent with θ: sums of its changes are the gradients. The last one is never sent."""
     g, revealed = state.g, list[Revealed]()
     last = yield []
     while (now := (yield revealed)).received:

@@ -47,7 +47,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
-    # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
+    # Kinds first: a new kind takes the old one's keys away, and must not take away what was set with it.
     for key, value in sorted(changes.items(), key=_names_no_kind):
         layered = merge(layered, _in_full(_nest(key.split("."), value)))
     layered = recipes.absolute_paths(merge(preset, layered), Path.cwd())
@@ -81,8 +81,8 @@ def _in_full(layer: dict[str, Any]) -> dict[str, Any]:
     """A layer with its short keys written out, before it is laid over another.
 
     `model = "softmax"` is a model of that kind, `model = "net.py:make"` the user's own code.
-    `privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are a family's options beside it. Layer
-    by layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
+    `privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are its options next to it. Layer by
+    layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
     """
     if isinstance(model := layer.get("model"), str):
         layer = {**layer, "model": {"kind": "own", "path": model} if ":" in model else {"kind": model}}
@@ -168,7 +168,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"--set {short(text)} must have the form key=value", remedy="for example privacy.epsilon=1")
         try:
             read = tomllib.loads(f"v = {value}")
-            # A line break in it would make further keys, which nobody asked for: such a value is a string.
+            # A line break in it would make further keys: such a value is a string.
             changes[key.strip()] = read["v"] if len(read) == 1 else value.strip()
         except tomllib.TOMLDecodeError:
             changes[key.strip()] = value.strip()

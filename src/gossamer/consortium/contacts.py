@@ -234,7 +234,7 @@ class Contacts:
                 self.handle(arrival)
 
     def handle(self, arrival: Arrival) -> None:
-        """Use a frame or refuse it with one reason. Whatever its bytes are, nothing else happens."""
+        """Use a frame or refuse it with one reason. For any bytes, nothing else happens."""
         try:
             frame = unpack(arrival.message, sender=arrival.sender, receiver=self.name, study=self.study)
             contact = self._contacts.get(arrival.sender)

@@ -449,7 +449,7 @@ class PeerExchange:
             contacts.listen(min(end, remind))
 
     def _make_room(self, out: Mapping[str, float]) -> None:
-        """Nobody is sent more than `WINDOW` parcels ahead of its decisions; who does not decide in time is suspect."""
+        """Send no site more than `WINDOW` parcels ahead of its decisions; one that decides too late is suspect."""
         end = self.clock() + self.pace.deadline
         contacts, parcels = self.contacts, self.mass.parcels_to
         while full := [site for site in out if len(parcels(site)) >= WINDOW and contacts.reaches(site)]:

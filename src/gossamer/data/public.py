@@ -121,7 +121,7 @@ class Cifar100Part(_Images):
 
 @datasets.register("covertype")
 class Covertype(Source):
-    """581,012 places in forests and what grows there, shuffled and split anew by the seed; public ranges to [0, 1]."""
+    """581,012 places in forests and what grows there, shuffled and split by the seed; public ranges to [0, 1]."""
 
     test_rows: Annotated[int | None, Field(ge=0), "rows of the hold-out; a fifth if not set"] = None
 

@@ -176,9 +176,9 @@ class OnePassSampler(Sampler):
 
 @dataclass(frozen=True)
 class BallsAndBinsSampler(Sampler):
-    """Disjoint lots: in every pass each record draws one of T_i lots by itself, uniformly, whatever the others draw.
+    """Disjoint lots: in every pass each record draws one of T_i lots by itself, uniformly and independently.
 
-    Nothing is remembered: the draws of a pass stand in the stream under its number, and every lot reads them again. A
+    Nothing is remembered: the draws of a pass are in the stream under its number, and every lot reads them again. A
     64-bit word modulo T_i prefers a lot by at most T_i · 2⁻⁶⁴ of its probability: what the accountant adds to δ for
     rounding covers that.
     """
@@ -454,7 +454,7 @@ def lots_in_a_pass(rate: float) -> int:
     return math.ceil(1 / rate - 1e-9)
 
 
-LEAST_LOT = 0.01  # a record in a hundred draws: below, a run adds noise and looks at nobody
+LEAST_LOT = 0.01  # a record in a hundred draws: below, a run adds noise and hardly reads a record
 
 
 def _at_most_one(rate: float, lot: float, records: int, node: int) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 Which vector of a record is averaged and who reads records, what carries the messages, what cannot be combined, how it
 is priced, and what is scored, saved and released. `Method` itself is gossip: private gradients of every node, exchanged
-by mixing. A method with parts of its own overrides what differs, in its own folder; nobody outside of `methods` asks
+by mixing. A method with parts of its own overrides what differs, in its own folder; no code outside of `methods` asks
 which method it is.
 """
 

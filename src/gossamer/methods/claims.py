@@ -382,7 +382,7 @@ class DynD2P(_OfGaussians):
 
 @dataclass(frozen=True)
 class DynD2POfLots(DynD2P):
-    """The same with a whole lot in the place of the paper's one sample: p = 1/J whatever the lot's size L."""
+    """The same with a whole lot in the place of the paper's one sample: p = 1/J for any lot size L."""
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
         return super().claim(run, factor, rate / _lot_of(run), delta, draws)

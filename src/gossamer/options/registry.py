@@ -79,7 +79,7 @@ class Registry(Generic[T]):
     def adopt(self, cls: type[Any]) -> str:
         """Register a class of the caller's own, unless it is known, and return its name: its `kind`, or the class's.
 
-        Defined anew, as in a notebook whose cell is run again, it takes its own place.
+        Defined again, as in a notebook cell that is run twice, it replaces itself.
         """
         if not dataclasses.is_dataclass(cls):
             raise UserError(f"{cls.__name__} must be a dataclass: its fields are the options of {self.table}.")

@@ -107,7 +107,7 @@ class Alone:
 
 
 def started_as_rank() -> bool:
-    """Did torchrun, or whatever sets its variables, start this process?"""
+    """Did torchrun, or a program that sets its variables, start this process?"""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 

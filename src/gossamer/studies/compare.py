@@ -27,7 +27,7 @@ _SIZE = (640, 380)
 
 @dataclass(frozen=True)
 class Page:
-    """A plot, with what is to be said of it."""
+    """A plot with its caption."""
 
     title: str
     plot: Plot

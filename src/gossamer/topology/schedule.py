@@ -33,7 +33,7 @@ class Graph:
     arcs: Ints
     directed: bool
     given: Any = None  # csr_array of weights the user prescribed; None: weights are built from the arcs
-    offsets: frozenset[int] | None = None  # where everyone sends to those so far from it, and to nobody else
+    offsets: frozenset[int] | None = None  # where everyone sends to those so far from it, and to no others
 
     def out_degree(self) -> Ints:
         """Number of receivers of each node, itself not counted."""

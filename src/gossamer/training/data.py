@@ -249,7 +249,7 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
 
 def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
     """J_i as declared, of what is protected. Of a public data set the sizes are public; of the user's own they must be
-    declared. A node that is protected as a whole is one, and how many records it holds is nobody's business.
+    declared. A node that is protected as a whole is one, and its number of records stays private.
     """
     if config.privacy.unit == "node":
         return [1] * len(sizes)

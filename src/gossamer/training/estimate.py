@@ -30,7 +30,7 @@ MOST_SECONDS = 30 * 86400.0
 ITSELF, CONVOLUTIONS, ARC, DRAW = 580e6, 80e6, 600.0, 2000.0
 # Bytes of a parameter: of the point and its gradient, of every vector that the algorithm keeps, of a node's message.
 POINT, VECTOR, MESSAGE = 13.0, 15.0, 10.0
-# Times as much as they lie in memory: records, those of a table with names, the slice of the lots that is computed, an
+# Times their size in memory: records, those of a table with names, the slice of the lots that is computed, an
 # evaluation.
 RECORDS, TABLE, WORKING, EVALUATION = 3.0, 8.5, 1.5, 1.5
 EVALUATED = 2000  # records of a hold-out at a time
@@ -51,7 +51,7 @@ class Size(NamedTuple):
 class Estimate:
     """Memory and time of a run; the parts of the memory by what they belong to."""
 
-    memory: dict[str, float]  # bytes, at most, beside the process itself
+    memory: dict[str, float]  # bytes, at most, besides the process itself
     seconds: float  # at least
 
     @property

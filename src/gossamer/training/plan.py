@@ -339,7 +339,7 @@ def _of_unit(config: RunConfig) -> list[str]:
             sites = "one node" if unit.max_sites == 1 else f"at most {unit.max_sites} nodes"
             notes.append(
                 f"That a person's records are at {sites}, under one value of {unit.column!r}, is declared: where nodes "
-                "do not see each other's records, nobody checks it."
+                "do not see each other's records, this is not checked."
             )
         if unit.max_sites > 1:
             notes.append(

@@ -44,7 +44,7 @@ def predict_file(
     if out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--out {out} is the file with the rows; name another.")
     if run.resolve() in out.resolve().parents:
-        raise UserError(f"--out {out} lies in the run directory, which holds what was signed; name another place.")
+        raise UserError(f"--out {out} is in the run directory, which holds what was signed; name another place.")
     if not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written: there is no folder {out.parent}.")
     x, y, unused = _rows(models, file)

@@ -541,7 +541,7 @@ def _proven_factor(base: PrivacyPlan, node: NodePlan, epsilon: float, runs: int)
 
 
 def _end(base: PrivacyPlan, node: NodePlan) -> float:
-    """Return where the noise ends, in units of its scale: as set, or so far out that truncating costs next to nothing."""
+    """Return the end of the noise, in units of its scale: as set, or so far out that truncating costs little."""
     if not base.noise.truncated:
         return math.inf
     if base.noise.bound is not None:

@@ -489,7 +489,7 @@ def unwritable(path: Path, error: OSError) -> UserError:
 
 
 def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
-    """About twenty if not said otherwise: a stop then costs a twentieth of the run, and of the budget, at most."""
+    """About twenty by default: a stop then costs a twentieth of the run, and of the budget, at most."""
     every = every or max(1, -(-rounds // 20))
     return {*range(every, rounds + 1, every), rounds}
 

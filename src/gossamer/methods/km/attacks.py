@@ -1,4 +1,4 @@
-"""Messages of dp-dkm read backwards, for audits: what the operator was told about records."""
+"""Messages of dp-dkm read backwards, for audits: what the operator learned about records."""
 
 from __future__ import annotations
 
