@@ -1,4 +1,4 @@
-"""How files of a run are written: hash-chained JSONL (ledgers and accounts), and lists with one value per node.
+"""The format of a run's files: hash-chained JSONL (ledgers and accounts), and lists with one value per node.
 
 The first line is a header with the file's version; every later line is one entry. Its `prev` is the SHA-256 of the
 previous line's bytes with its newline, so a changed, missing or reordered line breaks the chain at a known place. The

@@ -36,7 +36,7 @@ ROUGH = 0.05
 
 @dataclass(frozen=True, eq=False)  # nodes that did the same share one: histories are long to compare
 class Spent:
-    """What a node released, and what that costs against whom it was planned for."""
+    """The releases of a node, and their ε against the observer that was planned for."""
 
     history: tuple[Counted, ...]
     delta: float
@@ -74,15 +74,15 @@ class Sharing:
 
     @property
     def reported(self) -> tuple[int, ...]:
-        """The numbers of colluders that are listed as observers: nobody, as planned, half of the nodes, all others.
+        """The numbers of colluders that are listed as observers: none, as planned, half of the nodes, all others.
 
-        And one, if it was planned for nobody: the first that comes to mind.
+        And one, if it was planned for none: the first that comes to mind.
         """
         return tuple(sorted({0, min(self.planned or 1, self.nodes - 1), self.nodes // 2, self.nodes - 1}))
 
 
 def sharing(released: Iterable[Release]) -> Sharing | None:
-    """How all these releases of a run share noise; None if they do not."""
+    """Return how all these releases of a run share noise; None if they do not."""
     different = list(dict.fromkeys(released))
     most = max((one.most_colluders for one in different if one.most_colluders is not None), default=None)
     planned = against_all(one.planned_for for one in different).colluders
@@ -228,7 +228,7 @@ def recompute(directory: Path, nodes: Iterable[int] | None = None, *, observer: 
 
 
 def shared_noise(proofs: Sequence[NodeProof]) -> Sharing | None:
-    """How these nodes share noise, by what their ledgers say of it."""
+    """Return how these nodes share noise, as their ledgers state."""
     if all(proof.observer.colluders is None for proof in proofs):
         return None
     different = dict.fromkeys(proof.spent for proof in proofs)

@@ -78,7 +78,7 @@ def noise_of_a_run(layered: Mapping[str, Any]) -> float:
 
 
 def _kept(privacy: Mapping[str, Any], nodes: int) -> float:
-    """What hides a record over what its node adds: the mean carries so much less noise where that cancels."""
+    """The noise that hides a record over what its node adds: the mean has so much less where noise cancels."""
     from gossamer.mechanism.noise import families
 
     family = _table(privacy, "noise").get("family")

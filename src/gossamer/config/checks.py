@@ -1,4 +1,4 @@
-"""What runs, and what is refused of it.
+"""The configuration that runs, and the refusals that need more than one key.
 
 Refusals that need more than one key are rows of a table: refused or not, key, value, problem, remedy. `check` goes
 through all of them for the configuration that runs (a baseline runs another than was asked for). What one method alone
@@ -100,7 +100,7 @@ def is_private(config: RunConfig) -> bool:
 
 
 def _parts(config: RunConfig) -> Iterator[Row]:
-    """Which model, noise, clip and sampling go together."""
+    """Refuse models, noises, clips and samplings that do not go together."""
     data, model, privacy, noise = config.data, config.model, config.privacy, config.privacy.noise
     kind, clip, sampling, centre = noise.kind, privacy.clip, privacy.sampling, privacy.centre
     sound = config.mode == "sound" and kind.adds
@@ -146,7 +146,7 @@ def _parts(config: RunConfig) -> Iterator[Row]:
 
 
 def _unit(config: RunConfig) -> Iterator[Row]:
-    """Where a person or a node is protected, it must move nothing by more than one record's bound."""
+    """Refuse what a protected person or node could move by more than one record's bound."""
     privacy, data, noise, part = config.privacy, config.data, config.privacy.noise, config.data.partition
     several = privacy.max_sites > 1
     # Without noise there is no promise.
@@ -207,7 +207,7 @@ def _private_evaluation(config: RunConfig) -> Iterator[Row]:
 
 
 def _data(config: RunConfig) -> Iterator[Row]:
-    """What of the records would leave unpaid, or be counted for too little."""
+    """Refuse what of the records would leave unpaid, or be counted for too little."""
     privacy, data, noise, part = config.privacy, config.data, config.privacy.noise, config.data.partition
     adds, clip, copied, steps = noise.kind.adds, privacy.clip, part.most_copies(2) > 1, data.private_steps
     sound = config.mode == "sound" and adds

@@ -47,7 +47,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
-    # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
+    # Kinds first: a new kind takes the old one's keys away, and must not take away what was set with it.
     for key, value in sorted(changes.items(), key=_names_no_kind):
         layered = merge(layered, _in_full(_nest(key.split("."), value)))
     layered = recipes.absolute_paths(merge(preset, layered), Path.cwd())
@@ -59,7 +59,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 
 
 def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | None:
-    """What to say where another data.kind takes the recipe's keys of its data away: they were written for a file.
+    """Return a note where another data.kind takes the recipe's keys of its data away: they were written for a file.
 
     Other tables lose keys too, but those of a clip or a graph belong to its kind alone.
     """
@@ -81,8 +81,8 @@ def _in_full(layer: dict[str, Any]) -> dict[str, Any]:
     """A layer with its short keys written out, before it is laid over another.
 
     `model = "softmax"` is a model of that kind, `model = "net.py:make"` the user's own code.
-    `privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are a family's options beside it. Layer
-    by layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
+    `privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are its options next to it. Layer by
+    layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
     """
     if isinstance(model := layer.get("model"), str):
         layer = {**layer, "model": {"kind": "own", "path": model} if ":" in model else {"kind": model}}
@@ -166,7 +166,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"--set {short(text)} must have the form key=value; for example privacy.epsilon=1.")
         try:
             read = tomllib.loads(f"v = {value}")
-            # A line break in it would make further keys, which nobody asked for: such a value is a string.
+            # A line break in it would make further keys: such a value is a string.
             changes[key.strip()] = read["v"] if len(read) == 1 else value.strip()
         except tomllib.TOMLDecodeError:
             changes[key.strip()] = value.strip()
@@ -207,7 +207,7 @@ MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configurat
 
 
 def _check_limits(key: str, value: Any, depth: int = 0) -> None:
-    """What no option means and no sentence could show: nested without end, names without end, numbers beyond all."""
+    """Refuse what no option means: tables nested too deep, names too long, numbers too large."""
     depth = max(depth, str(key).count("."))
     if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
         raise UserError(

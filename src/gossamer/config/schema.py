@@ -1,4 +1,4 @@
-"""What a user may ask for: the tables of a configuration. Kinds are registered where they are at home."""
+"""The tables of a configuration. Kinds are registered in the modules that have them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Noise(Strict):
 
     @property
     def kind(self) -> NoiseKind:
-        """Which noise it is: the family, unless the schedule is about another, or none."""
+        """The noise that is drawn: the family, unless the schedule is about another, or none."""
         return self.schedule.another or self.family
 
 
@@ -162,7 +162,7 @@ class Checkpoints(Strict):
 
 
 class Runtime(Strict):
-    """Where the nodes live; nothing of it changes what they compute."""
+    """The processes that host the nodes; nothing of it changes what they compute."""
 
     kind: Annotated[Literal["simulator", "processes"], "all nodes in this process, or spread over several"] = (
         "simulator"

@@ -33,7 +33,7 @@ _TOLERANCE = 1e-6  # relative: what a figure may be above another by rounding
 
 
 class Statement(Strict):
-    """What a site signs together with its certificate."""
+    """A site's statement, which it signs together with its certificate."""
 
     study: str
     site: str

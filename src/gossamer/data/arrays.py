@@ -259,7 +259,7 @@ def _beyond_chance(seen: Array, common: Array, new: Array, drawn: int) -> bool:
 
 
 def _by_chance(ours: Array, theirs: Array) -> float:
-    """How many rows may be equal by chance, where no row repeats within a set: what their columns tell.
+    """Return how many rows may be equal by chance, where no row repeats within a set: what their columns tell.
 
     Rows are equal with no more than the least of their columns' probabilities; the others' count with their root, which
     leaves room for columns that go together.

@@ -350,7 +350,7 @@ def check_declared_once(data: Any) -> None:
 
 
 def number_names(schema: Mapping[str, Column]) -> list[str]:
-    """The numbers of a record, in their order: that of the declaration, whatever a file's is."""
+    """The numbers of a record, in the order of the declaration, not of a file."""
     return [number for name, column in schema.items() for number in column.all_numbers(name)]
 
 

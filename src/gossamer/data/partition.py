@@ -26,7 +26,7 @@ PREFIX = "data.partition"
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(ABC):
-    """How records are handed out. A new kind is a subclass with `split`, registered in `partitions`."""
+    """The partition of records over nodes. A new kind is a subclass with `split`, registered in `partitions`."""
 
     kind: ClassVar[str]
 
@@ -87,7 +87,7 @@ class LabelSplit(Partition):
         dealt = 0
         for label, rows in _by_class("label-split", labels, rng):
             shared = round((1 - self.t) * len(rows))
-            # One deal goes on through all classes, so each class and the whole are even to within a record.
+            # One deal continues through all classes, so each class and the whole are even to within a record.
             holder[rows[:shared]] = (dealt + np.arange(shared)) % nodes
             holder[rows[shared:]] = label % nodes
             dealt += shared

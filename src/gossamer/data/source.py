@@ -53,7 +53,7 @@ class Standardise:
         return low, high
 
     def places(self, source: Source, dataset: Dataset) -> tuple[int, ...]:
-        """Which numbers of a record they are; of a table with declared columns, those with a range of numbers."""
+        """Return their places in a record; of a table with declared columns, those with a range of numbers."""
         names = self.columns
         if source.schema is not None:
             ranged = [n for n, c in source.schema.items() if isinstance(c, Numeric) and c.range is not None]
@@ -160,7 +160,7 @@ Scale = Literal["none", "unit-ball", "unit-sphere"]
 
 @dataclass(frozen=True)
 class Facts:
-    """What everyone may know of a data set without reading a record."""
+    """Public facts of a data set, known without reading a record."""
 
     rows: tuple[int, int]  # training and hold-out
     shape: tuple[int, ...]  # of a record
@@ -184,7 +184,7 @@ def _known_steps(transform: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Where records come from. A new data set is a subclass with `read`, registered in `datasets`."""
+    """A source of records. A new data set is a subclass with `read`, registered in `datasets`."""
 
     partition: Annotated[Partition, partitions, "which node holds which records"] = field(default_factory=Even)
     records: Annotated[Count | list[Count] | None, "declared, public: one for all nodes, or a list"] = None

@@ -50,7 +50,7 @@ def names_of(label: Label) -> list[str]:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns of a table are what. `schema`: the declared columns, in place of `features`."""
+    """The roles of a table's columns. `schema`: the declared columns, in place of `features`."""
 
     label: Label = None
     features: Sequence[str] | None = None  # None: all columns without another role
@@ -129,7 +129,7 @@ class Table(ABC):
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are, where that is known before they are read."""
+        """The number of rows, where that is known before they are read."""
         return None
 
     @cached_property

@@ -1,6 +1,6 @@
 """Sums over all records of a node that are released once, with noise: before the first round, or of held-out records.
 
-A summary maps every record to a vector of norm at most 1, whatever the record holds. A node releases the sum over what
+A summary maps every record to a vector of norm at most 1, for any content. A node releases the sum over what
 is protected: over its records, or over persons, each with the *mean* of its records' vectors. A ball is convex, so a
 mean of its vectors lies in it, however many records a person has: nothing is clipped, and the sensitivity is 1. Of the
 held-out records of a private evaluation each has a row of numbers, which is brought into the unit ball here.
@@ -34,7 +34,7 @@ class Summary(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers are released."""
+        """The number of values that are released."""
         ...
 
     def total(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Summary(Protocol):
 
 
 def release_of(kind: type[Gaussian], multiplier: float, adjacency: str) -> Release:
-    """What a node writes: the price rests on sensitivity 1, which every summary sees to."""
+    """Return the release that a node writes: the price rests on sensitivity 1, which every summary sees to."""
     if multiplier == 0:
         return Unnoised(sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency)
     return kind(sigma=multiplier, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency)
@@ -96,7 +96,7 @@ WEIGHT = ((1 + math.sqrt(5)) / 2) ** 2.5 * (1 - 2.0**-40)
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a record count, and where their values are declared to lie."""
+    """The columns of a record that count, and the declared ranges of their values."""
 
     places: tuple[int, ...]
     low: float = 0.0
@@ -136,7 +136,7 @@ class Moments:
         return found.flatten() / math.sqrt(len(self.columns.places))
 
     def read(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """(p,) mean and variance of u, as they are said with noise."""
+        """(p,) mean and variance of u, with noise."""
         first, rest = mean.double().reshape(2, -1) * math.sqrt(len(self.columns.places))
         return first, first * (1 - first) - rest / WEIGHT
 
@@ -173,7 +173,7 @@ class Histogram:
         return found / math.sqrt(width)
 
     def read(self, mean: Tensor) -> Tensor:
-        """(p, bins) the share of every bin, as it is said with noise."""
+        """(p, bins) the share of every bin, with noise."""
         width = len(self.columns.places)
         return mean.double().reshape(width, self.bins) * math.sqrt(width)
 

@@ -2,7 +2,7 @@
 
 Which vector of a record is averaged and who reads records, what carries the messages, what cannot be combined, how it
 is priced, and what is scored, saved and released. `Method` itself is gossip: private gradients of every node, exchanged
-by mixing. A method with parts of its own overrides what differs, in its own folder; nobody outside of `methods` asks
+by mixing. A method with parts of its own overrides what differs, in its own folder; no code outside of `methods` asks
 which method it is.
 """
 
@@ -119,17 +119,17 @@ class Method:
         yield claim not in known, "privacy.claim", claim, problem, f"use one of {', '.join(known)}"
 
     def notes(self) -> list[str]:
-        """What a reader of the certificate must know."""
+        """Return the notes of the certificate."""
         return [self.assumed_bound] if self.config.privacy.clip.assumes else []
 
     assumed_bound = "The gradient bound is believed, not enforced; the paper measured it on private records."
 
     def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
-        """What its paper claims; `records` of all nodes together."""
+        """Return what its paper claims; `records` of all nodes together."""
         return CLAIMS.get(self.config.privacy.claim, NoClaim(self.config.algorithm.kind))
 
     def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
-        """What of a record the private mean is of."""
+        """Return the vector of a record that the private mean is of."""
         return gradient_vector(self.config, module, classes)
 
     def reader(self, parts: Parts, book: Book, stream: Stream, written: Sequence[int] | None = None) -> Any:
@@ -154,7 +154,7 @@ class Method:
         )
 
     def exchange(self, run: Run) -> CountingExchange:
-        """What carries the messages: what a step gets as `mix`. Gradients draw their next noise meanwhile."""
+        """Return the exchange of messages that a step gets as `mix`. Gradients draw their next noise meanwhile."""
         meanwhile = partial(run.reader.draw_ahead, run.plan.stack.dim)
         exchange = run.group.exchange(run.plan.topology, meanwhile)
         exchange.bytes_sent = run.bytes_sent
@@ -168,7 +168,7 @@ class Method:
         """Log what is given out besides messages, after the last round: nothing."""
 
     def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:
-        """What a message holds, over every link of a round; the mean over the first period."""
+        """Return the bytes of a message over every link of a round; the mean over the first period."""
         message = bytes_per_message(algorithm, dimension)
         rounds = range(min(topology.period or 8, 64))
         return message * float(np.mean([topology.out_degree(t).sum() for t in rounds]))
@@ -192,7 +192,7 @@ class Method:
         return not self.config.privacy.sampling.disjoint
 
     def checkpoint(self, state: Any, reader: Any) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Return the tensors of a checkpoint."""
         tensors = {key: value for key, value in state._asdict().items() if isinstance(value, Tensor)}
         return tensors | {f"gradient.{key}": value for key, value in reader.state().items()}
 
@@ -215,7 +215,7 @@ def named(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def bytes_per_message(algorithm: Algorithm, dim: int) -> int:
-    """How much a node sends over a link in a round: one step on zeros, counted.
+    """Count the bytes that a node sends over a link in a round, by one step on zeros.
 
     Zeros and not tensors without content ("meta"): those load half of torch's compiler, two seconds of it.
     """
@@ -343,7 +343,7 @@ def _own(named: Any) -> Any:
 
 
 def prediction_task(classes: int | None, labels: int | None, config: RunConfig) -> Task:
-    """What is predicted under this loss; a loss of the user's own gives outputs no meaning as probabilities."""
+    """Return what is predicted under this loss; a loss of the user's own gives outputs no meaning as probabilities."""
     named, link = config.loss, None
     if hasattr(named, "per_record"):
         link = None

@@ -1,4 +1,4 @@
-"""What the papers claim: their privacy formulas, and rules that say what of a run goes into one.
+"""The papers' privacy formulas, and rules that say what of a run goes into one.
 
 `privacy.claim` names a rule: it turns a planned run into the ε of a paper's formula, and a budget into its noise.
 Formulas have their references and, as flags, the conditions they violate. Nothing here is a guarantee: `proven` is.
@@ -382,7 +382,7 @@ class DynD2P(_OfGaussians):
 
 @dataclass(frozen=True)
 class DynD2POfLots(DynD2P):
-    """The same with a whole lot in the place of the paper's one sample: p = 1/J whatever the lot's size L."""
+    """The same with a whole lot in the place of the paper's one sample: p = 1/J for any lot size L."""
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
         return super().claim(run, factor, rate / _lot_of(run), delta, draws)

@@ -81,12 +81,12 @@ class Description:
 
     @property
     def several(self) -> int | None:
-        """How many labels of yes or no a record has, where it has several."""
+        """The number of labels of yes or no of a record, where it has several."""
         return self.outputs if self.task == MultiLabel.name else None
 
     @property
     def prediction(self) -> Task:
-        """What the outputs mean."""
+        """The meaning of the outputs."""
         return task_of(self.classes, self.several, self.probabilities or self.mean, self.level)
 
     @property

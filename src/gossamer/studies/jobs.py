@@ -37,7 +37,7 @@ _WAIT = 60.0  # seconds without any worker; Dask's setting gossamer.wait says ot
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job returns: an error in one sentence, a traceback for the log, and the result where no disk is shared."""
+    """The outcome of a job: an error in one sentence, a traceback for the log, the result where no disk is shared."""
 
     error: str | None = None
     log: str = ""
@@ -210,7 +210,7 @@ def train(settings: dict[str, Any], place: Path | None, data_dir: Path | None, *
 
 
 def guarded(work: Callable[[DataCache], Any], version: str) -> Outcome:
-    """What `work` returns, with this process' data cache; a mistake is a sentence, a fault of ours has a traceback."""
+    """Call `work` with this process' data cache; a mistake is a sentence, a fault of ours has a traceback."""
     import gossamer
     from gossamer.training.data import DataCache
 

@@ -115,7 +115,7 @@ def run(
     clip, noise, topology: a name, a table, or an object of a class like those of the library.
     callbacks: functions that get the figures of every evaluation, or objects with `on_round(done)` and
         `on_evaluation(figures)`. They run here and see what is marked "not_private" too.
-    progress: show a bar and the figures; if not said, in a notebook only.
+    progress: show a bar and the figures; by default in a notebook only.
     track: a tracker's name, as of `--track`.
     force: try what this machine seems too small for.
 

@@ -18,7 +18,7 @@ STAYS_HERE = "Remarks about values are for the owner of the records: do not send
 
 
 def check_data(file: Path, config: str | None, data_dir: Path | None = None) -> dict[str, Any]:
-    """What `--json` prints; `file` may be the configuration itself, and then all files that it names are checked."""
+    """Return what `--json` prints; of a configuration as `file`, all files that it names are checked."""
     if file.suffix == ".toml":
         if config is not None:
             raise UserError(f"{file} is a configuration, and --config {config} another; name one of the two.")

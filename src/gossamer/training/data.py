@@ -81,7 +81,7 @@ def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
 
 
 def key_of(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> str:
-    """What the loaded records depend on, and whether this run may have them at all."""
+    """Return what the loaded records depend on; refuse records that this run may not have."""
     data = config.data
     options = {k: v for k, v in vars(data).items() if k not in ("partition", "records", "accounts")}
     hosted, files = None, []
@@ -107,7 +107,7 @@ def _stamp(path: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Held:
-    """Which rows each node holds; where persons or nodes are protected, person after person, with their numbers."""
+    """The rows of each node; where persons or nodes are protected, person after person, with their numbers."""
 
     rows: list[Rows]
     persons: list[Rows] | None = None
@@ -115,7 +115,7 @@ class Held:
 
     @property
     def units(self) -> list[int]:
-        """What a node declares, and lots are drawn of."""
+        """The number of protected units of each node, which it declares and lots are drawn of."""
         return [len(own) for own in (self.rows if self.persons is None else self.persons)]
 
     def at(self, nodes: range, *, pooled: bool) -> Held:
@@ -162,7 +162,7 @@ def _units(config: RunConfig, dataset: Dataset, rows: list[Rows]) -> Held:
 
 
 def split(config: RunConfig, dataset: Dataset) -> list[Rows]:
-    """Which rows each node holds; of persons all that are dealt out together stay together."""
+    """Return the rows of each node; of persons all that are dealt out together stay together."""
     unit = config.privacy.unit
     if not isinstance(unit, PersonUnit):
         return _split(config, dataset)
@@ -205,7 +205,7 @@ def _split(config: RunConfig, dataset: Dataset) -> list[Rows]:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a plan needs to know of the records."""
+    """The facts of the records that a plan needs."""
 
     dataset: Dataset | None  # if it had to be loaded
     shape: tuple[int, ...]  # of a record
@@ -217,7 +217,7 @@ class DataFacts:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a network gives for a record."""
+        """The number of outputs of a network for a record."""
         return self.classes or self.several or 1
 
 
@@ -252,7 +252,7 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
 
 def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
     """J_i as declared, of what is protected. Of a public data set the sizes are public; of the user's own they must be
-    declared. A node that is protected as a whole is one, and how many records it holds is nobody's business.
+    declared. A node that is protected as a whole is one, and its number of records stays private.
     """
     if config.privacy.unit == "node":
         return [1] * len(sizes)

@@ -131,7 +131,7 @@ def _summary(name: str, values: Sequence[float], average: float) -> dict[str, fl
 
 
 MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
-MOST_NODES = 1000  # whose models are judged, if not said otherwise
+MOST_NODES = 1000  # whose models are judged, by default
 _SAMPLE = 3  # keeps the choice apart from all else that the seed draws
 FILE = "evaluation.json"
 ON_PRIVATE = "private records, kept out of training, with noise that is paid for"
@@ -156,7 +156,7 @@ class Evaluation:
         )  # fmt: skip
         self._unreleased = o.method.why_metrics_not_private()
         self._not_private = self._unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
-        # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
+        # Draws that were spent and lost count from the start: ε is never stated lower than it is.
         before, per_round = o.privacy.draws_before if run.done else 0, o.privacy.draws_per_round
         unused = -(-(run.reader.draws - before - run.done * per_round) // per_round)
         self._unused = max(0, unused)  # a site that skipped rounds has drawn less

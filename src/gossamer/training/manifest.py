@@ -132,7 +132,7 @@ def describe(parts: Parts, run: str) -> Description:
 
 @torch.no_grad()
 def count_outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
-    """How many numbers a record gives: tried on one of zeros, or traced where that has none, as with an inverse."""
+    """Count the outputs for a record: tried on one of zeros, or traced where that has none, as with an inverse."""
     kind = torch.float32 if shape else torch.int64  # a record without a shape is a place in a table
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     try:

@@ -55,7 +55,7 @@ READ_OFF = {
 
 @dataclass(frozen=True, repr=False)
 class Plan(Epsilons):
-    """What a run is and would cost. Shows itself as a table and the growth of ε in a notebook."""
+    """A run and its cost, before it is trained. Shows itself as a table and the growth of ε in a notebook."""
 
     config: RunConfig  # what runs
     asked: RunConfig  # what was asked for; a baseline runs something else
@@ -172,7 +172,7 @@ class Plan(Epsilons):
 
     @property
     def size(self) -> str:
-        """How many parameters there are, and how many of them are trained."""
+        """The number of parameters, and of those that are trained, in words."""
         every = sum(parameter.numel() for parameter in self.module.parameters())
         own = self.stack.dim
         return f"{own:,} parameters" if own == every else f"{own:,} of {every:,} parameters trained"
@@ -182,7 +182,7 @@ class Plan(Epsilons):
         return self.method.bytes_per_round(self.algorithm, self.topology, self.stack.dim)
 
     def network_figures(self, ledgers: Path | None = None) -> dict[str, Any] | None:
-        """What one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
+        """Return what one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
         if not _takes_exact_means(self.config):
             return None
         from gossamer.training.views import network_figures
@@ -191,7 +191,7 @@ class Plan(Epsilons):
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What `gossamer plan --json` prints, but for what was spent on the same records before."""
+        """The result of `gossamer plan --json`, but for what was spent on the same records before."""
         return summary(self)
 
     def __repr__(self) -> str:
@@ -288,7 +288,7 @@ def _with_exact_means(
 
 
 def notes_of(config: RunConfig) -> list[str]:
-    """What a reader of the certificate must know, besides what the method says."""
+    """Return the notes of the certificate besides the method's."""
     notes = []
     if config.privacy.runs > 1:
         notes.append(
@@ -329,7 +329,7 @@ def notes_of(config: RunConfig) -> list[str]:
 
 
 def _of_unit(config: RunConfig) -> list[str]:
-    """What a reader must know where persons or nodes are protected."""
+    """Return the notes where persons or nodes are protected."""
     unit, notes = config.privacy.unit, []
     if isinstance(unit, PersonUnit):
         notes.append(
@@ -340,7 +340,7 @@ def _of_unit(config: RunConfig) -> list[str]:
             sites = "one node" if unit.max_sites == 1 else f"at most {unit.max_sites} nodes"
             notes.append(
                 f"That a person's records are at {sites}, under one value of {unit.column!r}, is declared: where nodes "
-                "do not see each other's records, nobody checks it."
+                "do not see each other's records, this is not checked."
             )
         if unit.max_sites > 1:
             notes.append(

@@ -94,7 +94,7 @@ class PrivacyPlan(Draws):
 
     @property
     def unit(self) -> str:
-        """What every ε here protects, in words."""
+        """The unit that every ε here protects, in words."""
         return self.protects.words(self.copies)
 
     @property
@@ -174,7 +174,7 @@ class PrivacyPlan(Draws):
         return proven(self.planned(node), node.delta, self.adjacency, observer=self.observer)
 
     def without_rounding(self) -> tuple[float, float] | None:
-        """What of the clip the noise also covers, as a share, and about the worst node's ε if sums were exact.
+        """Return the share of the clip that noise covers for rounding, and about the worst node's ε if sums were exact.
 
         As a Gaussian's with so much more noise, which is as good as a price where the share is small. None where
         nothing is proven, or where sums are not of clipped records.
@@ -205,7 +205,7 @@ class PrivacyPlan(Draws):
         return TradeOff.of([*epsilons, figure], [*deltas, self.delta])
 
     def priced(self, node: NodePlan) -> tuple[str, list[float], int] | None:
-        """What an accountant is asked about in place of a node's draws, as `SamplingKind.priced` has it.
+        """Return what an accountant is asked about in place of a node's draws, as `SamplingKind.priced` has it.
 
         None where other events are around them, or noise is not Gaussian. A lot that is clipped as a whole costs what a
         lot of fixed size does, however it was drawn: see `accounting.pairs`.
@@ -266,7 +266,7 @@ class PrivacyPlan(Draws):
         )
 
     def sharing(self) -> tuple[Sharing | None, list[Spent]]:
-        """How the nodes share noise, and what each will spend; nothing where every node draws its own."""
+        """Return how the nodes share noise, and what each will spend; nothing where every node draws its own."""
         if self.observer.colluders is None:
             return None, []
         kinds: dict[tuple[Any, ...], Spent] = {}
@@ -374,7 +374,7 @@ class Pool:
 
     @property
     def rate(self) -> float:
-        """What is priced: no record is drawn more often."""
+        """The rate that is priced: no record is drawn more often."""
         return max(self.rates)
 
 
@@ -479,7 +479,7 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
 
 
 def _preprocessing_events(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> tuple[Event, ...]:
-    """What preprocesses the records: alone it costs its share of ε, of all runs and copies.
+    """Return the events of preprocessing: alone they cost their share of ε, of all runs and copies.
 
     What training may then cost is what all releases together leave of ε: no less than the rest.
     """
@@ -544,7 +544,7 @@ def _proven_factor(base: PrivacyPlan, node: NodePlan, epsilon: float, runs: int)
 
 
 def _end(base: PrivacyPlan, node: NodePlan) -> float:
-    """Where the noise ends, in units of its scale: as asked, or so far out that truncating costs next to nothing."""
+    """Return the end of the noise, in units of its scale: as set, or so far out that truncating costs little."""
     if not base.noise.truncated:
         return math.inf
     if base.noise.bound is not None:

@@ -96,7 +96,7 @@ SHARED = (
 
 @dataclass(frozen=True, repr=False)
 class Outcome(UsesModels):
-    """What came of a run."""
+    """The outcome of a run."""
 
     result: dict[str, Any]  # what `--json` prints
     certificate: dict[str, Any]
@@ -438,7 +438,7 @@ def _send(tracker: Any, row: dict[str, Any]) -> None:
 
 
 def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> RunKey:
-    """What the processes of a machine share. The manifest comes last: with it a run has begun."""
+    """Write the files that processes of a machine share. The manifest comes last: with it a run has begun."""
     o, notes = parts.plan, [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
     figures, settings, topology = o.privacy.figures(), o.asked.model_dump(), o.topology.to_json()
     facts = planned_facts(o, figures, notes)
@@ -490,7 +490,7 @@ def unwritable(path: Path, error: OSError) -> UserError:
 
 
 def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
-    """About twenty if not said otherwise: a stop then costs a twentieth of the run, and of the budget, at most."""
+    """About twenty by default: a stop then costs a twentieth of the run, and of the budget, at most."""
     every = every or max(1, -(-rounds // 20))
     return {*range(every, rounds + 1, every), rounds}
 
@@ -498,7 +498,7 @@ def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
 def result_of(
     config: RunConfig, certificate: dict[str, Any], row: dict[str, Any], *, seconds: float, run_dir: str
 ) -> dict[str, Any]:
-    """What `--json` prints: the certificate's figures and the last evaluation's."""
+    """Return what `--json` prints: the certificate's figures and the last evaluation's."""
     evaluated = {k: v for k, v in row.items() if k not in ("round", "epsilon_claimed", "epsilon_proven")}
     return {
         **{key: certificate[key] for key in SHARED},

@@ -1,4 +1,4 @@
-"""What each observer of a planned run with exact means learns: one node of another, a coalition, an outsider."""
+"""Views of a planned run with exact means: what one node learns of another, what a coalition does, an outsider."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _alone(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def network_figures(o: Plan, ledgers: Path | None = None) -> dict[str, Any] | None:
-    """What a plan, or the run of these ledgers, shows of every node to one other and to an outsider; None: not priced.
+    """Return what a plan, or a run by its ledgers, shows of every node to one other and to an outsider; or None.
 
     Only where it takes no time: full lots have a closed form, sampled ones a composition for many pairs.
     """

@@ -225,7 +225,7 @@ def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[
         ({}, "all", "blank", "--canary blank"),
         ({}, "all", "lengths", "--canary lengths"),
         ({"baseline": "central"}, "all", None, "baseline"),
-        ({"algorithm__controller": "local"}, "all", None, "nobody writes"),
+        ({"algorithm__controller": "local"}, "all", None, "no node writes"),
         (
             {
                 "algorithm__kind": "with-replacement",
@@ -307,7 +307,7 @@ def test_steps_within_the_lemma_keep_its_bound_and_nearly_reach_it(controller: s
 
 
 def test_nobody_writes_and_nothing_is_searched() -> None:
-    with pytest.raises(UserError, match="nobody writes"):
+    with pytest.raises(UserError, match="no node writes"):
         search_writes(**{"algorithm.controller": "local"})
 
 

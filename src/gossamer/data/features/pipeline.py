@@ -57,7 +57,7 @@ def every(kinds: Sequence[StepKind]) -> Iterator[StepKind]:
 
 
 def statements(transform: object) -> list[str]:
-    """What belongs next to every result on these features: the public weights they owe to."""
+    """Return the sentences to print with every result on these features: the public weights they use."""
     kinds = every(named_steps(transform))
     names = dict.fromkeys(kind.weights for kind in kinds if isinstance(kind, Pretrained | TextFeatures))
     return [WEIGHTS[name].statement() for name in names]
@@ -107,7 +107,7 @@ def applied(x: Floats, transform: object, load: Load, *, data_dir: Path | None =
 
 
 def _costly_start(built: Sequence[Step]) -> int:
-    """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
+    """Count the steps, from the first, up to the last one that takes long; none of them may need a fit."""
     ends = [k + 1 for k, step in enumerate(built) if any(kind.costly for kind in every([step.of]))]
     return 0 if not ends or any(to_fit(built[: ends[-1]])) else ends[-1]
 
@@ -192,7 +192,7 @@ def _computed(
     compute: Callable[[], Parts],
     keep: bool,
 ) -> Parts:
-    """What is in the cache, or is computed and, to `keep`, put there."""
+    """Return what is in the cache, or compute it and, to `keep`, put it there."""
     folder = _folder(built, records, public)
     result: Parts = _cached(folder)
     if not result:

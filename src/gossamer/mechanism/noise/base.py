@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Participation:
-    """How records take part in a draw: the fields that all releases have besides their noise."""
+    """The part of records in a draw: the fields that all releases have besides their noise."""
 
     sampling: str
     rate: float
@@ -63,7 +63,7 @@ class Levels:
 
 
 class Place(NamedTuple):
-    """Where in the secret stream a draw's noise stands."""
+    """The place of a draw's noise in the secret stream."""
 
     stream: Stream
     nodes: Indices
@@ -125,12 +125,12 @@ class Mechanism(ABC):
         *,
         enforced: bool,
     ) -> Release:
-        """What hosted node i gives out in a draw at this noise multiplier, for the ledger."""
+        """Return the release of hosted node i in a draw at this noise multiplier, for the ledger."""
         sigma = multiplier * sensitivity if self.scale_is_public else multiplier
         return self.released(i, sigma, sensitivity if enforced else math.inf, dimension, part)
 
     def ledger_key(self, i: int) -> float | None:
-        """What else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
+        """Return what else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
         return None
 
     def agree(
@@ -143,7 +143,7 @@ class Mechanism(ABC):
         return self
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
-        """What can be drawn of a draw's noise before its scale is known; None if nothing."""
+        """Draw the part of a draw's noise that does not need its scale; None if there is none."""
         return None
 
     def repeated(self, times: int) -> Self:
@@ -177,7 +177,7 @@ class NoiseKind(ABC):
         return None
 
     def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
-        """What a release says besides its sensitivity and how records take part."""
+        """Return the fields of a release besides its sensitivity and how records take part."""
         return {"sigma": sigma}
 
     def release(self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float) -> Release:

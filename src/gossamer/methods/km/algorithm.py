@@ -65,12 +65,12 @@ class KM:
 
     @cached_property
     def mapping(self) -> Operator:
-        made: Operator = OPERATORS[self.operator](step=self.gamma, penalty=self.penalty)
-        return made
+        operator: Operator = OPERATORS[self.operator](step=self.gamma, penalty=self.penalty)
+        return operator
 
     @cached_property
     def draws(self) -> int:
-        """How often T asks about records, counted on a point without content: what is asked twice is paid twice."""
+        """The number of times T asks about records, counted on an empty point: what is asked twice is paid twice."""
         calls: list[Tensor] = []
 
         def count(points: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class OperatorMethod(Method):
         return super().assumed_bound
 
     def noise_refusals(self) -> Iterator[Row]:
-        """What DP-dKM's noise and operators cannot be combined with."""
+        """Refuse what DP-dKM's noise and operators cannot be combined with."""
         config, options, noise = self.config, self.config.algorithm, self.config.privacy.noise
         iterate, key, schedule = noise.on == "iterate", ("privacy.noise.on", noise.on), noise.schedule.kind
         several = bool(options.mixes != 1 or options.final_gossip or config.privacy.centre)

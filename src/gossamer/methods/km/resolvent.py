@@ -47,7 +47,7 @@ class RecordResolvent:
 
 
 def _of_each(a: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """(m, B) ⟨a, v⟩ and ‖a‖², to the last bit whatever the other records are."""
+    """(m, B) ⟨a, v⟩ and ‖a‖², to the last bit the same for any other records."""
     if not runs_compiled(a):
         return torch.bmm(a, points[..., None])[..., 0], a.square().sum(2)
     at, squared = a.new_empty(a.shape[:2]), a.new_empty(a.shape[:2])
@@ -129,7 +129,7 @@ class NodeResolvent:
         return mean * weights, norms
 
     def state(self) -> dict[str, Tensor]:
-        """Where the last search ended, for a checkpoint: the next begins there."""
+        """Return the end of the last search, for a checkpoint: the next begins there."""
         return {} if self._slopes is None else {"slopes": self._slopes}
 
     def restore(self, state: dict[str, Tensor]) -> None:

@@ -50,7 +50,7 @@ class Lemma4:
 
 
 def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4:
-    """The lemma's constants, and what must be said beside its claim."""
+    """The lemma's constants, and the flags of its claim."""
     bound, decay = record_bound(config), config.algorithm.regularisation
     lipschitz = 1 + decay * (config.algorithm.radius or 0.0)
     flags: tuple[str, ...] = ()
