@@ -31,9 +31,7 @@ class AnswerReader:
         self._after: Penalty = NOTHING if a.prox_first else outer
         self.gain = self._gain()
         if not hasattr(outer, "undo"):
-            raise UserError(
-                f"the penalty {type(outer).__name__} has no `undo` to read messages by; use --canary release."
-            )
+            raise UserError(f"the penalty {type(outer).__name__} has no `undo` to read messages; use --canary release.")
 
     def _gain(self) -> float:
         """How often an answer about records is in T(x), read off the operator's own code; it must be a fixed number."""
