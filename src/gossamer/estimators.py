@@ -202,9 +202,7 @@ def _ranges(bounds: tuple[Any, Any], width: int) -> dict[str, list[float]]:
     except (TypeError, ValueError):
         lowest = highest = np.zeros(1)
     if not (np.isfinite(lowest).all() and np.isfinite(highest).all() and (lowest < highest).all()):
-        raise UserError(
-            f"bounds = {short(bounds)} must be (lowest, highest), each a number or one for each of the {width} columns."
-        )
+        raise UserError(f"bounds = {short(bounds)} must be (lowest, highest), numbers or {width} of each.")
     middle, reach = (lowest + highest) / 2, (highest - lowest) / 2 * np.sqrt(width)
     return {str(k): [float(m), float(m + r)] for k, (m, r) in enumerate(zip(middle, reach, strict=True))}
 

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 from pydantic import TypeAdapter, ValidationError
+from tests.support.refusals import expect_refusal
 
 from gossamer.data import tables
 from gossamer.data.columns import (
@@ -155,8 +156,8 @@ def test_types_that_fit(column: Column, good: list[Any], bad: list[Any]) -> None
     ("table", "wrong"),
     [
         ({"kind": "numeric"}, "either range = [lo, hi] or mean and scale"),
-        ({"kind": "numeric", "range": [0, 1], "mean": 1.0, "scale": 1.0}, "either range"),
-        ({"kind": "numeric", "mean": 1.0}, "either range"),
+        ({"kind": "numeric", "range": [0, 1], "mean": 1.0, "scale": 1.0}, "range"),
+        ({"kind": "numeric", "mean": 1.0}, "range"),
         ({"kind": "numeric", "range": [1, 1]}, "lo < hi"),
         ({"kind": "numeric", "range": [0.0, float("inf")]}, "lo < hi"),
         ({"kind": "numeric", "range": [0, 1], "clip": 2.0}, "clip goes with mean"),
@@ -307,7 +308,7 @@ def test_no_value_of_a_record_is_named(name: str, values: pa.Array, wrong: str) 
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("age,x\n1,2\n")
-    with pytest.raises(UserError, match=r"t\.csv has no column plan, female, since, income, site"):
+    with expect_refusal(key="t.csv", names="female"):
         CsvTable(tmp_path / "t.csv").encode(SCHEMA)
 
 
@@ -330,15 +331,15 @@ def test_a_bad_schema_is_refused(tables: dict[str, Any], wrong: str) -> None:
 @pytest.mark.parametrize(
     ("beside", "wrong"),
     [
-        ({"ranges": {"age": [0, 1]}}, "data.ranges is part of"),
-        ({"features": ["age"]}, "data.features is part of"),
-        ({"label": "plan"}, "data.columns.plan is data.label"),
-        ({"person": "age"}, "data.columns.age is data.person"),
+        ({"ranges": {"age": [0, 1]}}, "data.ranges part"),
+        ({"features": ["age"]}, "data.features part"),
+        ({"label": "plan"}, "data.columns.plan data.label"),
+        ({"person": "age"}, "data.columns.age data.person"),
     ],
 )
 def test_a_column_is_declared_once(beside: dict[str, Any], wrong: str) -> None:
     rest = {"ranges": None, "features": None, "label": "y", "owner": None, "person": None}
-    with pytest.raises(UserError, match=wrong):
+    with expect_refusal(names=wrong):
         check_declared_once(SimpleNamespace(schema=SCHEMA, **{**rest, **beside}))
     check_declared_once(SimpleNamespace(schema=None, **{**rest, **beside}))
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.support.per_sample import CASES, CLASSES, WEIGHS, assert_sum, cross_entropy, problem
+from tests.support.refusals import expect_refusal
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from gossamer.errors import UserError
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError, rules_of
 from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.persons import Part
@@ -82,7 +82,7 @@ def test_what_has_no_rule_falls_back_with_one_notice(
             total, norms = kernel(points, x, y, mask, WEIGHS["constant"])
     assert_sum((total, norms), module, points, x, y, mask, WEIGHS["constant"])
     assert [record.name for record in caplog.records] == ["gossamer"]
-    with pytest.raises(UserError, match="book-keeping"):
+    with expect_refusal(key="method", value="book-keeping"):
         ClippedSum(module, cross_entropy, method="book-keeping")(points, x, y, mask, WEIGHS["constant"])
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from tests.support.configurations import configured
+from tests.support.refusals import expect_refusal
 from tests.support.without_replacement import DIGITS
 from torch import Tensor
 
@@ -139,7 +140,7 @@ def test_a_tensor_of_another_shape_does_not_fit() -> None:
     fresh = torch.zeros(2, 3, dtype=torch.float64)
     assert fitting("x", fresh, {"x": torch.ones(2, 3)}).dtype == torch.float64
     for saved in ({}, {"x": torch.ones(3, 3)}):
-        with pytest.raises(UserError, match="the checkpoint's 'x' does not fit"):
+        with expect_refusal(key="checkpoint", value="x"):
             fitting("x", fresh, saved)
     assert named({"a.x": 1, "b.x": 2, "a.y": 3}, "a.") == {"x": 1, "y": 3}
 
@@ -183,5 +184,5 @@ def test_a_method_without_a_paper_makes_no_papers_claim(monkeypatch: pytest.Monk
     method_of(configured(**changes)).check(10)
     # What a recipe says of another method's claim goes with that method; what is asked for in so many words is refused.
     for claim in ("rdp", "gdp-clt", "adad2p"):
-        with pytest.raises(UserError, match=f"privacy.claim = '{claim}'.* 'newcomer'"):
+        with expect_refusal("privacy.claim", claim, "newcomer"):
             check(configured(**changes, privacy__claim=claim))

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
+from tests.support.refusals import expect_refusal
 
 from gossamer.errors import UserError
 from gossamer.models.losses import Classification, MultiLabel, Regression, Task
@@ -208,11 +209,11 @@ def test_beyond_the_bound_counts_as_the_bound_and_nothing_left_is_no_figure() ->
 
 
 def test_what_has_no_bound_is_refused() -> None:
-    with pytest.raises(UserError, match=r"evaluation\.bound is not set: of 'rmse'"):
+    with expect_refusal(key="evaluation.bound", names="rmse"):
         cells_of(measures_of(["rmse"], Regression())[0], Regression(), None)
 
     class Odd(Measure):
         kind = "odd"
 
-    with pytest.raises(UserError, match="cannot measure 'odd', which is no sum over records"):
+    with expect_refusal(key="evaluation.private", names="odd"):
         cells_of(Odd(), Regression(), 1.0)

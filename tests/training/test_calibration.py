@@ -12,6 +12,7 @@ from scipy.stats import norm
 from tests.support import without_replacement
 from tests.support.configurations import configured, outlined
 from tests.support.full_lots import DIGITS
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.profiles import gdp_mu
 from gossamer.accounting.proven import proven
@@ -37,7 +38,7 @@ def test_a_fixed_multiplier_stops_hard() -> None:
 def test_no_noise_without_budget_or_multiplier() -> None:
     recipe = recipes.read("quickstart")
     del recipe["privacy"]["epsilon"]
-    with pytest.raises(UserError, match=r"privacy\.epsilon"):
+    with expect_refusal(key="privacy.epsilon"):
         Plan.of(resolve(recipe))
 
 
@@ -106,9 +107,9 @@ def test_the_mean_is_one_more_draw_with_its_share_of_the_budget(share: float) ->
 
 @pytest.mark.parametrize("mode", ["sound", "paper"])
 def test_a_multiplier_that_pays_for_no_round_is_refused_not_trained_with(mode: str) -> None:
-    with pytest.raises(UserError, match=r"privacy\.noise\.multiplier = 0\.01.*privacy\.epsilon = 8"):
+    with expect_refusal(key="privacy.noise.multiplier", value="0.01", names="privacy.epsilon 8"):
         outlined(mode=mode, privacy__noise__multiplier=0.01)
-    with pytest.raises(UserError, match="the first round alone"):  # pays for some of its draws
+    with expect_refusal(key="privacy.noise.multiplier", value="1"):  # pays for some of its draws
         outlined(
             mode=mode, algorithm__kind="dp-dinno", algorithm__steps=50, topology__kind="ring",
             privacy__noise__multiplier=1.0, privacy__sampling={"kind": "full"},

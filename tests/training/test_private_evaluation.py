@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 from torch import nn
 
 import gossamer
@@ -179,7 +180,7 @@ def test_what_is_not_paid_for_is_refused_before_anything_is_written(
 
 
 def test_a_public_hold_out_costs_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is a public hold-out here, which costs nothing"):
+    with expect_refusal(key="evaluation.private", value="0.1", names="hold-out"):
         gossamer.run("quickstart", {"evaluation.private": 0.1}, out=tmp_path / "run")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.configurations import configured
+from tests.support.refusals import expect_refusal
 
 from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
@@ -60,15 +61,15 @@ def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) ->
         assert group.nodes == range(8)
     with join_group(configured(baseline="central")) as group:
         assert group.nodes == range(1)
-    with pytest.raises(UserError, match="torchrun") as refused:
+    with expect_refusal(key="runtime.kind", value="processes", remedy=True) as refused:
         join_group(configured(runtime__kind="processes"))
     assert (refused.value.key, refused.value.value) == ("runtime.kind", "processes")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "9")
-    with pytest.raises(UserError, match="--runtime processes") as refused:
+    with expect_refusal(key="runtime.kind", value="simulator", names="--runtime processes", remedy=True) as refused:
         join_group(configured())
     assert (refused.value.key, refused.value.value) == ("runtime.kind", "simulator")
-    with pytest.raises(UserError, match=r"runtime\.ranks = 9.*nodes = 8"):
+    with expect_refusal(key="runtime.ranks", value="9", names="8"):
         join_group(configured(runtime__kind="processes"))
 
 
@@ -119,7 +120,7 @@ def test_mistakes_show_before_ranks_start_and_a_stop_says_how_to_resume(
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gossamer.training.api.launch", launch)
-    with pytest.raises(UserError, match=r"runtime\.blocks lists 2 blocks for 3 ranks"):
+    with expect_refusal(key="runtime.blocks", names="2 3"):
         start(None, ["runtime.ranks=3", "runtime.blocks=[4,4]"], runtime="processes")
     assert not started
     words = ["run", "--runtime", "processes"]

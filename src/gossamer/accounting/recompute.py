@@ -290,4 +290,4 @@ def _check_header(group: NodeGroup) -> None:
     except ValueError as error:
         problem = problem or f"'secrets' {error}"
     if problem:
-        raise LedgerError(f"{group.path} line 1 is damaged: its {problem}")
+        raise LedgerError(f"{group.path} line 1 is damaged: its {problem}; put it back")

@@ -106,9 +106,7 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
     if isinstance(recipe, RunConfig) and isinstance(recipe.model, Withheld):
         tables["model"] = {"kind": "own"}  # its code would be run: tables do not say that it is withheld
     if not isinstance(tables, Mapping):
-        raise UserError(
-            f"{short(tables)} is no configuration; give a recipe's name, a TOML file, a dictionary or a RunConfig."
-        )
+        raise UserError(f"{short(tables)} is no configuration; give a recipe's name, a TOML file or a dictionary.")
     return str(tables.get("name", "unnamed")), tables
 
 
@@ -210,9 +208,7 @@ def _check_limits(key: str, value: Any, depth: int = 0) -> None:
     """Refuse what no option means: tables nested too deep, names too long, numbers too large."""
     depth = max(depth, str(key).count("."))
     if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
-        raise UserError(
-            f"{short(key)} is no key of a configuration: too long, nested too deeply, or with a line break."
-        )
+        raise UserError(f"{short(key)} is no key: too long, nested too deeply, or with a line break; name another.")
     if isinstance(value, int) and value.bit_length() > 3.4 * MOST_DIGITS:
         raise UserError(f"{key} is a number of more than {MOST_DIGITS} digits; give a smaller one.")
     entries = [(key, entry) for entry in value] if isinstance(value, list) else []

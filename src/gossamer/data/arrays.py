@@ -85,7 +85,7 @@ def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[f
     """Map each declared public range [lo, hi] to [0, 1]; a value outside it lands outside [0, 1]."""
     unknown = [name for name in ranges if name not in columns]
     if unknown:
-        raise UserError(f"data.ranges.{unknown[0]} is no feature column: choose from {', '.join(columns)}")
+        raise UserError(f"data.ranges.{unknown[0]} is no feature column; choose from {', '.join(columns)}")
     result = x.copy()
     for name, (lo, hi) in ranges.items():
         column = columns.index(name)

@@ -58,7 +58,7 @@ def user_folder(data_dir: Path | None) -> Path | None:
     key, chosen = ("data_dir", str(data_dir)) if data_dir else ("GOSSAMER_DATA", variable)
     folder = Path(chosen).expanduser()
     if chosen and not folder.is_dir():
-        raise UserError(f"{key} = {chosen!r} is no folder: name an existing one that holds the data files")
+        raise UserError(f"{key} = {chosen!r} is no folder; name an existing one that holds the data files")
     return folder if chosen else None
 
 

@@ -279,7 +279,7 @@ def _pick(file: str, arrays: Mapping[str, Array], *names: str) -> Array:
 def load_nodes(source: OwnFile, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0) -> Dataset:
     """The records of these nodes, one file after the other, columns matched by name; `owner` is the node."""
     if source.owner is not None:
-        raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")
+        raise UserError(f"data.owner = {source.owner!r} does not go with a file per node; leave it out.")
     files = {i: replace(source, path=source.path.replace(PLACE, str(i))) for i in nodes}
     first = files[nodes[0]]
     names = first.names(data_dir)
@@ -361,7 +361,7 @@ class Memory(OwnRecords):
         return self.test
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        raise UserError("data.kind = 'memory' needs the records themselves: gossamer.run(..., data=(x, y)).")
+        raise UserError("data.kind = 'memory' needs the records themselves; use gossamer.run(..., data=(x, y)).")
 
 
 @dataclass(frozen=True)
@@ -470,7 +470,7 @@ class Data:
         table = self.table()
         for key in ("by_node", "owners", "whose", "test"):  # the partition of a resumed run must not change
             if table.get(key, False) != getattr(source, key) or self._layout() != source.parts:
-                raise UserError(f"data.{key}: pass records in the form that the run began with.")
+                raise UserError(f"data.{key} is not what the run began with; pass records in the same form.")
         held_out = None if self.test is None else self._hold_out(source)
         if not self.by_node:
             records = self._read(source, self.records, self.owners, self.persons)

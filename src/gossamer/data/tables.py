@@ -139,7 +139,7 @@ class Table(ABC):
             fields = [(field.name, field.type) for field in self._arrow_schema()]
         twice = next((name for name, count in Counter(name for name, _ in fields).items() if count > 1), None)
         if twice is not None:
-            raise UserError(f"{self.name} has two columns named {twice!r}: give each a name of its own")
+            raise UserError(f"{self.name} has two columns named {twice!r}; give each a name of its own")
         return dict(fields)
 
     @property
@@ -224,7 +224,7 @@ class Table(ABC):
         values = {name: self._values(name, columns[name]) for name in names}
         words = [name for name, its in values.items() if its.dtype.kind == "U"]
         if words:
-            raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}: see data.features")
+            raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}; see data.features")
         x = np.empty((columns.num_rows, len(names)), np.float32)
         # A number too large for float32 becomes infinite and is refused by name.
         with np.errstate(over="ignore"):
@@ -238,7 +238,7 @@ class Table(ABC):
         import pyarrow as pa
 
         if column.null_count:  # in how many rows is private
-            raise UserError(f"{self.name}: column {name!r} has rows without a value: fill or remove them")
+            raise UserError(f"{self.name}: column {name!r} has rows without a value; fill or remove them")
         kind = column.type.value_type if is_type(column.type, "dictionary") else column.type
         kind = pa.float64() if is_type(kind, "decimal") else kind
         try:
@@ -250,7 +250,7 @@ class Table(ABC):
 
     def _check_rows(self, rows: int) -> None:
         if not rows:
-            raise UserError(f"{self.name} has no rows: give a file with records")
+            raise UserError(f"{self.name} has no rows; give a file with records")
 
 
 @dataclass(frozen=True)
@@ -388,7 +388,7 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
     if data_dir is not None and not path.exists():
         path = data_dir / path
     if not path.is_file():
-        raise UserError(f"{key} = {str(value)!r} is no file: give the path of an existing one")
+        raise UserError(f"{key} = {str(value)!r} is no file; give the path of an existing one")
     return path
 
 
@@ -441,7 +441,7 @@ def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bo
     if y.dtype.kind not in "iufbUS":
         raise UserError(f"{name}: y has dtype {y.dtype}, give numbers or words")
     if not y.size:
-        raise UserError(f"{name} has no rows: give a file with records")
+        raise UserError(f"{name} has no rows; give a file with records")
     columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []
     features = as_records(x)
     _check_finite(name, features.reshape(len(x), -1), columns or ["x"])
@@ -469,13 +469,13 @@ def _check_finite(name: str, values: Array, columns: Sequence[str]) -> None:
     bad = ~np.isfinite(values.astype(np.float32, copy=False))
     if bad.any():
         column = int(bad.any(axis=0).argmax()) if len(columns) > 1 else 0
-        raise UserError(f"{name}: column {columns[column]!r} has rows that are NaN or infinite: fill them")
+        raise UserError(f"{name}: column {columns[column]!r} has rows that are NaN or infinite; fill them")
 
 
 def yes_or_no(y: Array, key: str) -> npt.NDArray[np.float32]:
     """(N, L) of 0 and 1."""
     if y.dtype.kind not in "iufb" or not ((y == 0) | (y == 1)).all():
-        raise UserError(f"{key} has a label that is neither yes nor no: give 0 and 1, or true and false")
+        raise UserError(f"{key} has a label that is neither yes nor no; give 0 and 1, or true and false")
     return y.astype(np.float32)
 
 
@@ -490,7 +490,7 @@ def known_labels(y: Array, classes: int | list[Any] | None) -> Array:
     if classes is None:
         known = np.unique(_class_labels(y))
         if len(known) < 2:
-            raise UserError("data.label is the same in all rows: declare data.classes or choose another")
+            raise UserError("data.label is the same in all rows; declare data.classes or choose another")
         return known
     if isinstance(classes, list):
         declared = np.asarray(classes)

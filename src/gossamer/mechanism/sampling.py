@@ -464,7 +464,5 @@ def _at_most_one(rate: float, lot: float, records: int, node: int) -> tuple[floa
             f"or lot that gives at least {LEAST_LOT:g}."
         )
     if rate > 1:
-        raise UserError(
-            f"privacy.sampling.lot = {lot:g} is more than the {records} records of node {node}; use at most {records}."
-        )
+        raise UserError(f"privacy.sampling.lot = {lot:g} is too large for node {node}; use at most {records}.")
     return rate, lot

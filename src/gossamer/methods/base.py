@@ -318,10 +318,7 @@ def _of_classes(classes: int, named: Any, model: str | None) -> Any:
     if hasattr(named, "of_class"):
         return named.of_class
     if not hasattr(named, "of_each"):
-        raise UserError(
-            f"loss.kind = {named.kind!r} needs numbers as targets, and these data have {classes} classes; choose "
-            "another loss."
-        )
+        raise UserError(f"loss.kind = {named.kind!r} needs numbers as targets, not {classes} classes; choose another.")
     # Every class as an output of its own: ridge regression, or one logistic regression each.
     return lambda outputs, y: named.of_each(outputs, nn.functional.one_hot(y, outputs.shape[1]).to(outputs))
 

@@ -244,10 +244,7 @@ class TextEncoder:
         from gossamer.data.features.minilm import FEATURES, encoder
 
         if len(input_shape) != 1:
-            raise UserError(
-                f"model.kind = 'minilm' reads tokens, and the records have shape {tuple(input_shape)}; see "
-                "gossamer.tokens"
-            )
+            raise UserError(f"model.kind = 'minilm' reads tokens, not shape {tuple(input_shape)}; see gossamer.tokens")
         head = nn.Linear(FEATURES, outputs)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
@@ -272,7 +269,7 @@ class Own:
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         if self.path is None:
             raise UserError(
-                "model.kind = 'own' needs the module itself: gossamer.run(..., module=net) from Python, or "
+                "model.kind = 'own' needs the module itself; use gossamer.run(..., module=net) from Python, or "
                 'model = "net.py:make".'
             )
         return load_module(self.path, seed=torch.initial_seed(), key="model.path =")
@@ -288,7 +285,7 @@ class Withheld(Own):
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         raise UserError(
             f"the run's model is code of yours, {self.path}, and code that a run directory names is not run unless you "
-            f"say so: add --set model.path={self.path}, or module=… from Python."
+            f"say so; add --set model.path={self.path}, or module=… from Python."
         )
 
 

@@ -155,7 +155,7 @@ class _Nodes:
         """Return what all ledgers here say in their first line."""
         values = {proof.header[key] for proof in self._proofs}
         if len(values) > 1:
-            raise UserError(f"{self._run} has ledgers with different values of {key!r}.")
+            raise UserError(f"{self._run} has ledgers with different values of {key!r}; put them back.")
         return values.pop()
 
     @property

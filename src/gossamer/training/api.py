@@ -208,10 +208,7 @@ def _listener(callback: Callback) -> Any:
         return callback
     if callable(callback):
         return SimpleNamespace(on_evaluation=callback)
-    raise UserError(
-        f"callbacks has {callback!r}; give a function of an evaluation's figures, or an object with on_round or "
-        "on_evaluation."
-    )
+    raise UserError(f"callbacks has {callback!r}; give a function, or an object with on_round or on_evaluation.")
 
 
 def start(
@@ -295,9 +292,7 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
     runtime, rank = config.runtime, started_as_rank()
     nodes = 1 if config.baseline == "central" else config.nodes
     if runtime.kind == "simulator" and rank:
-        raise UserError(
-            "runtime.kind = 'simulator' needs one process, but torchrun started several; use --runtime processes."
-        )
+        raise UserError("runtime.kind = 'simulator' is one process, not torchrun's; use --runtime processes.")
     if runtime.kind == "simulator":
         return nullcontext(Alone(nodes))
     if not rank:
@@ -410,9 +405,7 @@ def _table(registry: Registry[Any], value: Any) -> dict[str, Any]:
         try:
             value = value()
         except TypeError as error:
-            raise UserError(
-                f"{registry.table} = {value.__name__} needs its options: {error}; hand over an object."
-            ) from None
+            raise UserError(f"{registry.table} = {value.__name__} needs options: {error}; give an object.") from None
     if type(value) is not registry.kinds.get(getattr(value, "kind", "")):
         registry.adopt(type(value))
     return {"kind": value.kind, **registry.options(value)}

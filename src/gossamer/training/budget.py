@@ -185,7 +185,7 @@ def refuse_unlisted(held: Sequence[Place], data_dir: Path | None, folder: Path) 
             if any(place.source.is_of(other) for other in _sources_of(directory, data_dir)):
                 raise UserError(
                     f"{directory} is a run on {place.source.file}, and no account of them in {place.source.folder} "
-                    "lists it: put the account back as it was, name its folder (data.accounts), or, if the run was on "
+                    "lists it; put the account back as it was, name its folder (data.accounts), or, if the run was on "
                     "other people's records, move its directory away."
                 )
 

@@ -62,7 +62,7 @@ def _paths(source: OwnFile, nodes: int, data_dir: Path | None) -> list[Path]:
         except UserError:
             continue
     if not paths:
-        raise UserError(f"data.path = {source.path!r} is no file for any of {nodes} nodes: give the path of one")
+        raise UserError(f"data.path = {source.path!r} is no file for any of {nodes} nodes; give the path of one")
     return paths
 
 

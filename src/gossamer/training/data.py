@@ -183,7 +183,7 @@ def split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     pieces = _split(config, dataset)
     if most_sites(pieces, dataset.person) > unit.max_sites:
         raise UserError(
-            f"privacy.unit.max_sites = {unit.max_sites} is fewer nodes than one person's records lie on: declare more, "
+            f"privacy.unit.max_sites = {unit.max_sites} is fewer nodes than one person's records lie on; declare more, "
             "or put each person's records together."
         )
     return pieces
@@ -193,10 +193,7 @@ def _split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     part = config.data.partition
     if config.data.file_per_node and dataset.owner is not None:
         if part not in (Even(), Owner()):
-            raise UserError(
-                f"data.partition.kind = {part.kind!r} does not go with a file per node, which is the partition; leave "
-                "it out."
-            )
+            raise UserError(f"data.partition.kind = {part.kind!r} does not go with a file per node; leave it out.")
         return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
     part = Owner() if part == Even() and dataset.owner is not None else part
@@ -233,9 +230,7 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
         return DataFacts(None, known.shape, known.classes, None, declared(config, sizes), each)
     dataset = cache.load(config, data_dir, hosted)
     if config.data.file_per_node and config.data.records is None and unit != "node":
-        raise UserError(
-            "data.records is not set: with a file per node nobody sees how many records the others hold; declare it."
-        )
+        raise UserError("data.records is not set: no node sees how many records others hold; declare it.")
     rows_held = held(config, dataset)
     sizes = rows_held.units
     each = sum(map(len, rows_held.rows)) / max(1, sum(sizes))

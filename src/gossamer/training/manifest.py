@@ -193,9 +193,7 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
         names = sorted(name for name in first.keys() | other.keys() if first.get(name) != other.get(name))
         if names:
             more = f" (and {len(names) - 3} more keys)" if len(names) > 3 else ""
-            raise UserError(
-                f"rank {rank} has another {', '.join(names[:3])}{more} than rank 0; give all ranks the same."
-            )
+            raise UserError(f"rank {rank} has another {', '.join(names[:3])}{more} than rank 0; give all the same.")
 
 
 COLUMNS = "order or declaration of columns (see data.features and data.columns)"

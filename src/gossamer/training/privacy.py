@@ -453,9 +453,7 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
             factor = given / base.shape(base.draws_before)
             node = replace(node, factor=factor, end=_end(base, node))
         elif epsilon is None:
-            raise UserError(
-                "privacy.epsilon is not set; set it, or set privacy.noise.multiplier to fix the noise yourself."
-            )
+            raise UserError("privacy.epsilon is not set; set it, or fix the noise by privacy.noise.multiplier.")
         elif config.mode == "paper":
             factor, end = base.claim.noise(base, node.rate, epsilon, node.delta)
             node = replace(node, factor=factor, end=_end(base, node) if end is None else end)
@@ -487,9 +485,7 @@ def _preprocessing_events(config: RunConfig, base: PrivacyPlan, node: NodePlan) 
     if steps and base.noise.adds:
         assert share is not None
         if node.epsilon is None:
-            raise UserError(
-                f"privacy.preprocessing = {share:g} is a share of privacy.epsilon, which is not set; set it."
-            )
+            raise UserError(f"privacy.preprocessing = {share:g} is a share of privacy.epsilon; set that too.")
         paid = share * node.epsilon
     times = config.privacy.runs * base.copies
     return planned_events(steps, base.adjacency, epsilon=paid, delta=node.delta, times=times)

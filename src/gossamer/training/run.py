@@ -479,9 +479,7 @@ def _own_key(parts: Parts, path: Path, manifest: dict[str, Any]) -> RunKey:
     key = RunKey.read(path, manifest["key"])
     marked, here = manifest.get("records_mark"), records_mark(parts, key)
     if None not in (marked, here) and marked != here:
-        raise UserError(
-            f"--resume {path} was begun with other records, or with these in another order; give it the same again."
-        )
+        raise UserError(f"--resume {path} began with other records, or in another order; give the same.")
     return key
 
 

@@ -62,9 +62,7 @@ class NetworkPlan:
         """The same with what the nodes did release, from their verified ledgers; a draw's number is its mean's."""
         written = read_all(ledgers)
         if sorted(written) != list(range(self.exchanges.nodes)):
-            raise UserError(
-                f"{ledgers} holds the ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due."
-            )
+            raise UserError(f"{ledgers} has ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due.")
         histories = tuple(_alone(written[u][1]) for u in sorted(written))
         for u, (own, planned) in enumerate(zip(histories, self.histories, strict=True)):
             # What is seen of a release follows from the planned noise of all: of another one it would be too little.

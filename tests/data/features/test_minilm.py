@@ -11,13 +11,13 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.refusals import expect_refusal
 from tests.support.weights import minilm_weights, small_minilm
 from torch import Tensor
 
 from gossamer.data.features.minilm import FEATURES, HEAD_WIDTH, MiniLM, encoder
 from gossamer.data.features.pipeline import applied, statements
 from gossamer.data.origins import WEIGHTS
-from gossamer.errors import UserError
 
 
 def reference(weights: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
@@ -124,11 +124,11 @@ def test_a_text_without_tokens_has_finite_features_and_gradients() -> None:
 def test_what_they_owe_to_is_stated_and_other_records_are_refused() -> None:
     (sentence,) = statements(["minilm"])
     assert all(part in sentence for part in ("minilm-l6", "Apache-2.0", "53aa5117"))
-    with pytest.raises(UserError, match="needs tokens"):
+    with expect_refusal(key="data.transform", names="tokens"):
         applied(np.zeros((2, 1, 8, 8), np.float32), ["minilm"], load=lambda *_: None)  # type: ignore[arg-type, return-value]
 
 
 def test_longer_texts_than_there_are_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small_minilm(monkeypatch, tmp_path)
-    with pytest.raises(UserError, match="40 places"):
+    with expect_refusal(key="texts", names="40"):
         encoder(41)

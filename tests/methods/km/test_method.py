@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.support.configurations import configured, outlined
 from tests.support.mechanism import Book, noise_of
+from tests.support.refusals import expect_refusal
 from torch import Tensor
 
 from gossamer.accounting.proven import proven
@@ -152,7 +153,7 @@ def test_mistakes_end_in_one_sentence(changes: dict[str, Any], says: str, tmp_pa
 
 
 def test_other_methods_refuse_its_noise_on_iterates() -> None:
-    with pytest.raises(UserError, match="dp-dkm"):
+    with expect_refusal(key="privacy.noise.on", value="iterate", names="dp-dkm"):
         Plan.of(configured("quickstart", privacy__noise__on="iterate"))
 
 
@@ -172,7 +173,7 @@ class MeanOfTheLot:
 
 def test_resolvents_are_of_losses_of_this_library() -> None:
     own = configure(LASSO, {"algorithm.operator": "backward"}, loss=MeanOfTheLot())
-    with pytest.raises(UserError, match="operator = 'forward-backward'"):
+    with expect_refusal(key="loss", value="MeanOfTheLot", names="forward-backward", remedy=True):
         Plan.of(own)
     Plan.of(configure(LASSO, loss=MeanOfTheLot()))  # its gradients are traced for one record
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.without_replacement import DIGITS, plan
 
 from gossamer.accounting.profiles import gdp_epsilon
@@ -179,7 +180,7 @@ def test_check_lets_the_nearest_pass(refused: Changes, says: str, passes: Change
 
 
 def test_check_needs_classes() -> None:
-    with pytest.raises(UserError, match="needs classes"):
+    with expect_refusal(key="algorithm.kind", names="classes"):
         check(resolve(DIGITS, {}), None)
 
 

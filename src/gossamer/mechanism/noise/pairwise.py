@@ -113,7 +113,7 @@ class Pairwise(_Pairwise):
         if not secrets.stays_connected(self.colluders):
             raise UserError(
                 f"{KEY}.secrets falls apart if {self.colluders} of its nodes collude, and masks cancel within each "
-                "part: add pairs, or use 'complete'."
+                "part; add pairs, or use 'complete'."
             )
         remember(secrets)
         return PairwiseAmong(secrets=secrets, colluders=self.colluders, ratio=self.ratio)
@@ -135,9 +135,7 @@ class Pairwise(_Pairwise):
             )
         for i, j in self.secrets:
             if not (0 <= i < nodes and 0 <= j < nodes and i != j):
-                raise UserError(
-                    f"{KEY}.secrets has the pair [{i}, {j}], which are no two of the nodes 0 … {nodes - 1}."
-                )
+                raise UserError(f"{KEY}.secrets has the pair [{i}, {j}]; give two of the nodes 0 … {nodes - 1}.")
         return Secrets.of(nodes, self.secrets)
 
     def make(self, levels: Levels, ends: Floats) -> Mechanism:

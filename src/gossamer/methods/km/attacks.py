@@ -31,9 +31,7 @@ class AnswerReader:
         self._after: Penalty = NOTHING if a.prox_first else outer
         self.gain = self._gain()
         if not hasattr(outer, "undo"):
-            raise UserError(
-                f"the penalty {type(outer).__name__} has no `undo` to read messages by; use --canary release."
-            )
+            raise UserError(f"the penalty {type(outer).__name__} has no `undo` to read messages; use --canary release.")
 
     def _gain(self) -> float:
         """Return how often an answer about records is in T(x), by the operator's code; it must be a fixed number."""

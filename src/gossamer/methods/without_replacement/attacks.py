@@ -111,9 +111,7 @@ def on_mirrored_records(config: RunConfig, plan: Any, classes: int) -> RunConfig
             'use "one-pass", or --canary release.'
         )
     if config.baseline != "none":
-        raise UserError(
-            f"baseline = {config.baseline!r} leaves no shared model whose writes could be read; use --canary release."
-        )
+        raise UserError(f"baseline = {config.baseline!r} has no shared model to read; use --canary release.")
     _refuse_no_writes(config)
     passes = max(int(plan.sampling.visits(node.rate, plan.draws)) for node in plan.nodes)
     leaning = leans(config, passes)
