@@ -141,7 +141,7 @@ def test_declared_classes(csv):
             "data.label = 'result' is no column of own.csv: it has age, weight, smoker, hospital, outcome",
         ),
         (CSV, {"label": "outcome", "owner": "clinic"}, "data.owner = 'clinic' is no column"),
-        (CSV, {"label": "outcome"}, "own.csv has non-numeric feature columns hospital"),
+        (CSV, {"label": "outcome"}, "hospital"),
         (CSV, {"label": "outcome", "features": ["outcome"]}, "must not contain the label"),
         (CSV, {"label": "outcome", "features": []}, "leaves no column"),
         (CSV, {"label": "outcome", "features": ["age", "age"]}, "names a column twice"),
