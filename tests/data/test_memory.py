@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.refusals import expect_refusal
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from gossamer.data.load import datasets
 from gossamer.data.own import Data, Memory
@@ -243,6 +243,81 @@ def test_sequences_are_filled_up_or_cut_to_the_declared_length(form: Any, names:
     ],
 )
 def test_parts_that_do_not_fit_are_refused(data: Any, words: str) -> None:
+    def checked() -> None:
+        data().check()
+        read(data())
+
+    with pytest.raises(UserError) as caught:
+        checked()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_with_its_labels_apart_and_columns_in_another_order(library: str) -> None:
+    table = frame(library)
+    found = read(Data((table[["a", "b", "c", "site"]], table["y"]), owners="site", classes=3))
+    np.testing.assert_array_equal(found.x_train, X)
+    np.testing.assert_array_equal(found.y_train, Y)
+    np.testing.assert_array_equal(found.owner, Y)
+    nodes = [table[["a", "b", "c", "y"]], table[["y", "c", "a", "b"]], table[["b", "y", "c", "a"]]]
+    found = read(Data(nodes, label="y", classes=3, test=table[["c", "b", "a", "y"]]))
+    np.testing.assert_array_equal(found.x_train, np.concatenate([X] * 3))
+    np.testing.assert_array_equal(found.x_test, X)
+    schema = {"a": [-9.0, 9.0], "site": ["0", "2"]}
+    declared = read(Data((table[["site", "a"]], Y), columns=schema, classes=3))
+    np.testing.assert_allclose(declared.x_train[:, 0], (X[:, 0] + 9) / 18, rtol=1e-6)
+    np.testing.assert_array_equal(declared.x_train[:, 1:], np.stack([Y == 0, Y == 2], 1))
+
+
+VECTORS = RNG.normal(size=(12, 4, 2)).astype(np.float32)
+
+
+def test_vectors_over_time_are_no_images_for_a_module() -> None:
+    for x in (VECTORS, torch.from_numpy(VECTORS), VECTORS.tolist()):
+        assert read(Data((x, Y), classes=3)).x_train.shape == (12, 1, 4, 2)
+        data = Data((x, Y), classes=3, sequences=True)
+        np.testing.assert_array_equal(read(data, scale="none").x_train, VECTORS.reshape(12, 8))
+        assert data.table()["parts"] == [{"name": 0, "type": "float", "shape": [4, 2], "padded": False, "marks": False}]
+    scaled = read(Data((VECTORS, Y), classes=3, sequences=True), scale="unit-ball").x_train
+    assert np.linalg.norm(scaled, axis=1).max() <= 1
+    pixels = (VECTORS > 0).astype(np.uint8)
+    assert read(Data((pixels, Y), classes=3, sequences=True)).x_train.shape == (12, 1, 4, 2)
+
+
+@pytest.mark.parametrize("form", [TOKENS, torch.from_numpy(TOKENS), TOKENS.tolist()])
+def test_an_array_is_sequences_where_a_length_is_declared(form: Any) -> None:
+    found = read(Data((form, Y), classes=3, length=6)).x_train
+    np.testing.assert_array_equal(found[:, :6], np.hstack([TOKENS, np.zeros((12, 2))]))
+    np.testing.assert_array_equal(found[:, 6:], np.broadcast_to(np.arange(6) < 4, (12, 6)))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_a_list_of_sequences() -> None:
+    nested = torch.nested.nested_tensor([torch.from_numpy(one) for one in RAGGED])
+    for x in (nested, {"tokens": nested}):
+        expected = read(Data((RAGGED, Y), classes=3, length=3)).x_train
+        np.testing.assert_array_equal(read(Data((x, Y), classes=3, length=3)).x_train, expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (lambda: Data(DataLoader(TensorDataset(torch.from_numpy(X)))), "TensorDataset"),
+        (lambda: Data([(X, Y), (X[:0], Y[:0]), (X, Y)], classes=3), "node 1"),
+        (lambda: Data([({"a": X[:0]}, Y[:0]), ({"a": X}, Y), ({"a": X}, Y)], classes=3), "no rows"),
+        (lambda: Data([TensorDataset(torch.zeros(0, 3), torch.zeros(0))] * 3, classes=3), "without records"),
+        (lambda: Data((RAGGED, Y), classes=3, length="4"), "length = '4'"),
+        (lambda: Data(({"a": X, "b": np.full_like(X, np.nan)}, Y), classes=3), "part b"),
+        (lambda: Data(((TOKENS, THERE[:5]), Y), classes=3), "part 1"),
+        (lambda: Data((torch.from_numpy(X).bfloat16(), Y), classes=3), ".float()"),
+        (lambda: Data((X.astype(object), Y), classes=3), "astype"),
+        (lambda: Data((frame("pandas"), Y), label="y", classes=3), "label = 'y'"),
+        (lambda: Data(frame("pandas").assign(a=[1, "x"] * 6), label="y", classes=3), "'a'"),
+        (lambda: Data(frame("pandas").assign(a="x"), label="y", classes=3), "data.columns"),
+        (lambda: Data([frame("pandas"), frame("pandas").assign(d=1)] * 3, label="y", classes=3), "node 1"),
+    ],
+)
+def test_a_form_that_cannot_be_read_is_named_with_its_remedy(data: Any, words: str) -> None:
     def checked() -> None:
         data().check()
         read(data())

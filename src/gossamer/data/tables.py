@@ -224,7 +224,8 @@ class Table(ABC):
         values = {name: self._values(name, columns[name]) for name in names}
         words = [name for name, its in values.items() if its.dtype.kind == "U"]
         if words:
-            raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}; see data.features")
+            remedy = "declare their levels in data.columns, or leave them out of data.features"
+            raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}; {remedy}")
         x = np.empty((columns.num_rows, len(names)), np.float32)
         # A number too large for float32 becomes infinite and is refused by name.
         with np.errstate(over="ignore"):
@@ -246,7 +247,8 @@ class Table(ABC):
                 return np.asarray(column.cast(kind).to_numpy())
             return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
         except UNREADABLE:
-            raise UserError(f"{self.name}: column {name!r} holds values of type {column.type}") from None
+            what = f"{self.name}: column {name!r} holds values of type {column.type}"
+            raise UserError(f"{what}; give numbers or words, and sequences as (x, y) without a frame") from None
 
     def _check_rows(self, rows: int) -> None:
         if not rows:
@@ -343,8 +345,10 @@ class FrameTable(Table):
             if hasattr(self.frame, "to_arrow"):  # polars
                 return self.frame.to_arrow()
             return pa.Table.from_pandas(self.frame, preserve_index=False)
-        except (pa.ArrowException, TypeError, ValueError):
-            raise UserError(f"{self.name} has a column that is neither all numbers nor all words") from None
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            named = re.search(r"for column (.*?) with type", str(error))
+            column = f"column {named[1]!r}, which" if named else "a column that"
+            raise UserError(f"{self.name} has {column} is neither all numbers nor all words; give one kind") from None
 
     def _arrow_schema(self) -> Any:
         return self._table.schema
@@ -407,8 +411,11 @@ def array_of(name: str, value: Any) -> Array:
     try:
         return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
-        kind = f"a tensor {value.dtype} on {value.device}" if hasattr(value, "detach") else "no table"
-        raise UserError(f"{name} is {kind} that numpy cannot hold; give rows of one length.") from None
+        if hasattr(value, "detach"):
+            what = f"{name} is a tensor {value.dtype} that numpy cannot hold; give it by .float()"
+        else:
+            what = f"{name} has rows of different lengths or types; give rows of one shape"
+        raise UserError(f"{what}.") from None
 
 
 def same_index(name: str, value: Any, others: str, other: Any) -> None:
@@ -431,7 +438,10 @@ def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bo
     """Records of arrays; `several`: y is (N, L), labels of yes or no."""
     if x.ndim not in (2, 3, 4) or 0 in x.shape[1:] or x.dtype.kind not in "iufb":
         what = f"x has shape {x.shape} and dtype {x.dtype}"
-        raise UserError(f"{name}: {what}, give numbers as (N, p) or images, at least one number per record")
+        wanted = (
+            "by .astype('float32') if they are numbers" if x.dtype.kind == "O" else "at least one number per record"
+        )
+        raise UserError(f"{name}: {what}, give numbers as (N, p) or images, {wanted}")
     if y.ndim != 1 + several or len(y) != len(x):
         hint = "; for several labels of yes or no set data.task = 'multi-label'" if y.ndim == 2 else ""
         wanted = f"multi-label needs ({len(x)}, labels)"
@@ -439,7 +449,7 @@ def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bo
             wanted = f"one value per row needs ({len(x)},){hint}"
         raise UserError(f"{name}: {y_name} has shape {y.shape} where {wanted}")
     if y.dtype.kind not in "iufbUS":
-        raise UserError(f"{name}: y has dtype {y.dtype}, give numbers or words")
+        raise UserError(f"{name}: y has dtype {y.dtype}, give all numbers or all words")
     if not y.size:
         raise UserError(f"{name} has no rows; give a file with records")
     columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []

@@ -368,7 +368,11 @@ class Objects:
 
     @property
     def records(self) -> Data | None:
-        return None if self.data is None else Data.of(self.data)
+        data = None if self.data is None else Data.of(self.data)
+        if data is None or not isinstance(self.module, nn.Module):
+            return data
+        images = any(isinstance(layer, nn.Conv2d) for layer in self.module.modules())
+        return data if images else dataclasses.replace(data, sequences=True)
 
     def check_nodes(self, nodes: int) -> None:
         """Refuse `data` that has each node's records apart, for another number of nodes."""

@@ -70,6 +70,26 @@ def test_a_fit_takes_the_public_sets_kept_stage(own_cache: Path, monkeypatch: py
     assert 0 in seen  # nothing had to be done to the public records any more
 
 
+def test_own_records_find_the_public_sets_costly_stage_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records themselves are computed again and kept nowhere; the public set's stage is kept by its content."""
+    steps = [
+        "scattering",
+        {"kind": "standardise", "public": "p"},
+        {"kind": "projection", "public": "p", "dimensions": 3},
+    ]
+    seen: list[str] = []
+    plain = pipeline._apply
+    monkeypatch.setattr(pipeline, "_apply", lambda s, x, label: (seen.append(label), plain(s, x, label))[1])
+    first = apply(made(pictures()), *steps, public=made(pictures()[::-1])).x_train
+    assert [label for label in seen if label.startswith("public")] == ["public features of made"]
+    seen.clear()
+    assert np.array_equal(apply(made(pictures()), *steps, public=made(pictures()[::-1])).x_train, first)
+    assert not any(label.startswith("public") for label in seen)
+    assert len([*own_cache.rglob("x_train.npy")]) == 1
+    apply(made(pictures()), *steps, public=made(pictures()[::-1] / 2))
+    assert any(label.startswith("public") for label in seen)
+
+
 def test_records_of_the_users_own_are_copied_nowhere(own_cache: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x_train=table(), y_train=np.arange(60) % 2)
     data = load("npz", path=str(tmp_path / "own.npz"), classes=2, transform=["unit-norm"])

@@ -99,10 +99,11 @@ def transformed(
 
 
 def applied(x: Floats, transform: object, load: Load, *, data_dir: Path | None = None) -> Floats:
-    """New records through the same steps, fitted again on the same public sets; nothing is kept."""
+    """New records through the same steps, fitted again on the same public sets; nothing of the records is kept."""
     built = set_up(named_steps(transform), x.shape[1:], data_dir)
+    first = built[: _costly_start(built)]
     for step, before in to_fit(built):
-        _fit(step, [], before, _loaded(step, x.shape[1:], load))
+        _fit(step, first, before, _loaded(step, x.shape[1:], load))
     return _apply(built, {"x": x}, "features")["x"]
 
 
@@ -144,16 +145,22 @@ def _public(step: Step, dataset: Dataset, load: Load) -> Dataset:
 
 
 def _fit(step: Step, first: Sequence[Step], before: Sequence[Step], source: Dataset) -> None:
-    """Fit on the public set, after the steps before it; the costly ones at the start may be in the cache."""
+    """Fit on the public set, after the steps before it; what the costly ones at the start give is kept."""
     assert step.fit is not None
     order = np.random.default_rng(0).permutation(len(source.x_train))[: _kind(step).rows]
     if len(order) < 2:
         raise UserError(f"data.transform: public = {_name(step)} has {len(order)} records; 2 are needed.")
-    records = _parts(source)
-    begun = _cached(_folder(first, records, {})) if first else {}
-    chosen = (begun or records)["x_train"][np.sort(order)]
-    rest = before[len(first) :] if begun else before
-    step.apply = step.fit(lambda: _blocks(rest, chosen, f"public features of {source.name}"))
+    records, label = _parts(source), f"public features of {source.name}"
+    chosen = records["x_train"][np.sort(order)]
+    if first:
+        whole, own = _cached(_folder(first, records, {})), {"x_train": chosen, "x_test": chosen[:1]}
+        if whole:
+            chosen = whole["x_train"][np.sort(order)]
+        else:
+            keep = source.provenance.get("source") != "own file"
+            chosen = _computed(first, own, {}, lambda: _apply(first, own, label), keep)["x_train"]
+    rest = before[len(first) :]
+    step.apply = step.fit(lambda: _blocks(rest, chosen, label))
 
 
 def _apply(built: Sequence[Step], parts: Parts, label: str) -> dict[str, Floats]:
