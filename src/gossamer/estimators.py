@@ -255,7 +255,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
         """Train. `owners`: whose each row is, where no column of X says so."""
         X, y, owners = self._checked(X, y, owners)
-        several = np.ndim(y) == 2 and np.shape(y)[1] > 1
+        several = len(shape := np.asarray(y).shape) == 2 and shape[1] > 1
         X, y = self._validated(X, y, multi_output=several)
         check_classification_targets(y)
         if several:
