@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
+from tests.support.refusals import expect_refusal
 
 from gossamer.estimators import PrivacyLeakWarning, PrivateClassifier, PrivateRegressor
 
@@ -52,7 +53,7 @@ def test_a_regressor_finds_the_coefficients_and_keeps_within_no_range() -> None:
     model = PrivateRegressor(20.0, target_range=(-4, 6), **{**FAST, "rounds": 100}).fit(X, TARGET)
     assert model.score(X, TARGET) > 0.95
     assert clone(model).get_params()["target_range"] == (-4, 6)
-    with pytest.raises(ValueError, match=r"target_range = \(6, -4\) must be \(lowest, highest\)"):
+    with expect_refusal("target_range", (6, -4), remedy=True, error=ValueError):
         PrivateRegressor(target_range=(6, -4), **FAST).fit(X, TARGET)
 
 
@@ -142,17 +143,17 @@ def test_it_stands_in_a_pipeline_and_keeps_its_run_where_it_is_told(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("options", "owners", "sentence"),
+    ("options", "owners", "names"),
     [
-        ({"nodes": 500}, None, "nodes = 500 is more than the 400 samples"),
-        ({"owners": "site"}, None, r"owners = 'site' is no column of x; give its number"),
-        ({"owners": 0}, np.zeros(400), "is a column, and fit was given owners too"),
-        ({"method": "nothing"}, None, r"algorithm\.kind = 'nothing' is not a method I know"),
-        ({"classes": ["above"]}, None, "needs 2 classes or more"),
-        ({"classes": ["above", "beside"]}, None, "not among the declared classes: \\['below'\\]"),
+        ({"nodes": 500}, None, "nodes 500 400"),
+        ({"owners": "site"}, None, "owners site number"),
+        ({"owners": 0}, np.zeros(400), "owners 0"),
+        ({"method": "nothing"}, None, "algorithm.kind nothing"),
+        ({"classes": ["above"]}, None, "2"),
+        ({"classes": ["above", "beside"]}, None, "below"),
     ],
 )
-def test_a_mistake_is_a_value_error_of_one_sentence(options: dict[str, Any], owners: Any, sentence: str) -> None:
+def test_a_mistake_is_a_value_error_of_one_sentence(options: dict[str, Any], owners: Any, names: str) -> None:
     model = PrivateClassifier(4.0, **{**FAST, "classes": ["above", "below"], **options})
-    with pytest.raises(ValueError, match=sentence):
+    with expect_refusal(names=names, error=ValueError):
         model.fit(X, LABEL, owners=owners)

@@ -16,6 +16,7 @@ _VERB = (
 _BEGINNINGS = (
     rf"(?:[^=;]*?: )?(?:[a-z]+ ){{0,2}}(?P<key>[^\s=]+) = (?P<value>{_VALUE})",
     rf"(?:[^=;]*?: )?(?P<key>--[a-z-]+)(?: (?!{_VERB})(?P<value>{_VALUE}))?",
+    rf"(?:[^=;]*?: )?(?P<key>[a-z_]+(?:\.[\w\[\]]+)+)(?P<value>) {_VERB}",
     rf"(?:the \S+ )?(?P<key>\S*/[^=;:]*?|\S+\.\w+)(?P<value>) {_VERB}",
     r"(?P<key>\S*/[^=;:]*?|'[^']*'|[\w.-]+)(?P<value>): ",
     r"(?:(?:the|a|an|this|no|none of|two) )?(?P<key>'[^']*'|[^\s:;,=]+?)(?:'s)?(?: (?P<value>'[^']*'|\d+))?"

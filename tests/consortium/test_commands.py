@@ -82,7 +82,7 @@ def test_a_new_roster_waits_for_a_word(consortium, tmp_path: Path) -> None:  # t
         (("pki", "init", "The North"), "small letters, digits and hyphens"),
         (("pki", "join", "gossamer-invite-1.abc", "--records", "1"), "invite pki"),
         (("pki", "join", "nowhere.invite", "--records", "1"), "nowhere.invite file"),
-        (("pki", "accept", "a.roster"), "folder --dir"),
+        (("pki", "accept", "a.roster"), "folder --site"),
         (("pki", "show", "a.roster"), "a.roster file"),
         (("pki", "show"), "0"),
         (("study", "show", "a.study"), "a.study file"),

@@ -6,7 +6,6 @@ from pyarrow import parquet
 from tests.support.refusals import expect_refusal
 
 from gossamer.data.load import load
-from gossamer.errors import UserError
 
 CSV = """age,weight,smoker,hospital,outcome
 30,70.5,true,north,ill
@@ -287,24 +286,23 @@ def test_declared_columns_of_a_hold_out(csv):
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"columns": {"height": [0, 1]}}, "own.csv has no column height, which data.columns declares"),
-        ({"columns": {"age": [0, 50]}}, "set data.columns.age.missing = true"),
-        ({"features": ["age"]}, "data.features is part of data.columns"),
-        ({"ranges": {"age": [0.0, 1.0]}}, "data.ranges is part of data.columns"),
-        ({"label": "age"}, "data.columns.age is data.label"),
-        ({"columns": {"age": {"levels": list(range(30_000))}}}, "makes 30000 numbers of a record"),
-        ({"columns": {"age": {"range": [0]}}}, "data.columns.age.range = [0] does not fit"),
-        ({"columns": {"age": {"range": [2, 1]}}}, "must be [lo, hi] with lo < hi"),
-        ({"columns": {"age": {"kind": "number"}}}, "data.columns.age.kind = 'number' is not known"),
-        ({"columns": {"age": 3}}, "data.columns.age = 3 must be a table"),
-        ({"classes": ["ill", "dead"]}, "labels that are not among the declared data.classes"),
+        ({"columns": {"height": [0, 1]}}, "own.csv height data.columns"),
+        ({"columns": {"age": [0, 50]}}, "data.columns.age.missing true"),
+        ({"features": ["age"]}, "data.features data.columns"),
+        ({"ranges": {"age": [0.0, 1.0]}}, "data.ranges data.columns"),
+        ({"label": "age"}, "data.columns.age data.label"),
+        ({"columns": {"age": {"levels": list(range(30_000))}}}, "data.columns 30000"),
+        ({"columns": {"age": {"range": [0]}}}, "data.columns.age.range [0]"),
+        ({"columns": {"age": {"range": [2, 1]}}}, "data.columns.age.range"),
+        ({"columns": {"age": {"kind": "number"}}}, "data.columns.age.kind number"),
+        ({"columns": {"age": 3}}, "data.columns.age 3"),
+        ({"classes": ["ill", "dead"]}, "data.label labels among data.classes"),
     ],
 )
 def test_a_bad_declaration_ends_in_one_sentence(csv, changes, wrong):
     options = {"label": "outcome", "columns": DECLARED, "classes": ["ill", "well"]}
-    with pytest.raises(UserError) as refused:
+    with expect_refusal(names=wrong) as refused:
         load("csv", path=csv(TABLE), **{**options, **changes})
-    assert wrong in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
 
@@ -333,24 +331,23 @@ def test_arrays_of_several_labels(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text", "says"),
     [
-        ({"label": ["flu", "flu"]}, LABELLED, "names a column twice"),
-        ({"label": ["flu", "pox"]}, LABELLED, "data.label = 'pox' is no column of own.csv"),
+        ({"label": ["flu", "flu"]}, LABELLED, "data.label twice"),
+        ({"label": ["flu", "pox"]}, LABELLED, "data.label pox own.csv"),
         (
             {"label": ["flu", "b"], "features": ["a"]},
             LABELLED,
-            "data.label has a label that is neither yes nor no",
+            "data.label yes",
         ),
-        ({"label": ["flu", "site"]}, LABELLED, "data.label has a label that is neither yes nor no"),
-        ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "must not contain the label"),
-        ({"label": "flu", "task": "multi-label"}, LABELLED, "needs a list in data.label"),
-        ({"label": ["flu"], "task": "regression"}, LABELLED, "data.task = 'regression'"),
-        ({"label": ["flu"], "classes": 2, "owner": "site"}, LABELLED, "data.task = 'multi-label' has none"),
+        ({"label": ["flu", "site"]}, LABELLED, "data.label yes"),
+        ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "data.features label"),
+        ({"label": "flu", "task": "multi-label"}, LABELLED, "data.task data.label"),
+        ({"label": ["flu"], "task": "regression"}, LABELLED, "data.task regression"),
+        ({"label": ["flu"], "classes": 2, "owner": "site"}, LABELLED, "data.classes data.task multi-label"),
     ],
 )
 def test_several_labels_that_cannot_be(csv, options, text, says):
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=says):
         load("csv", path=csv(text), **options)
-    assert says in str(caught.value)
 
 
 def test_arrays_that_cannot_be_several_labels(tmp_path):

@@ -73,8 +73,8 @@ def test_parts_of_a_parquet_file_make_the_whole(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("age,plan,ill\n1,EU,no\n2,secret,no,7\n", "a line has 4 columns where the first has 3"),
-        ("age,plan,ill,ill\n1,EU,no,no\n", "two columns named 'ill'"),
+        ("age,plan,ill\n1,EU,no\n2,secret,no,7\n", "t.csv 4 3"),
+        ("age,plan,ill,ill\n1,EU,no,no\n", "t.csv ill"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_not_quoted(tmp_path: Path, text: str, wrong: str) -> None:
@@ -84,9 +84,8 @@ def test_a_line_that_cannot_be_read_is_not_quoted(tmp_path: Path, text: str, wro
         lambda: CsvTable(path).encode(SCHEMA),
         lambda: next(CsvTable(path).batches(CsvTable(path).names)),
     ):
-        with pytest.raises(UserError) as refused:
+        with expect_refusal(names=wrong) as refused:
             read()
-        assert wrong in str(refused.value)
         assert "secret" not in str(refused.value)
 
 

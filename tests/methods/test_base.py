@@ -15,7 +15,6 @@ from gossamer.algorithms import RULES
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, bare
 from gossamer.config.checks import check
 from gossamer.config.methods import algorithms
-from gossamer.errors import UserError
 from gossamer.methods import method_of
 from gossamer.methods.base import bytes_per_message, fitting, named
 from gossamer.topology.kinds import build
@@ -89,16 +88,15 @@ def test_every_mixing_more_is_sent_too() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"algorithm__mixes": 2}, "exchanges sums over neighbours, not means"),
-        ({"algorithm__final_gossip": 2}, "leave algorithm.mixes and algorithm.final_gossip out"),
-        ({"privacy__centre": 0.1}, "privacy.centre = 0.1 needs nodes that agree on a mean"),
+        ({"algorithm__mixes": 2}, "algorithm.kind dp-dinno"),
+        ({"algorithm__final_gossip": 2}, "algorithm.kind dp-dinno algorithm.mixes algorithm.final_gossip"),
+        ({"privacy__centre": 0.1}, "privacy.centre 0.1"),
     ],
 )
 def test_sums_over_neighbours_agree_on_no_mean(changes: dict[str, Any], says: str) -> None:
     method = method_of(configured(algorithm__kind="dp-dinno", topology__kind="ring", **changes))
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=says):
         method.check(10)
-    assert says in str(caught.value)
     method_of(configured(algorithm__kind="dp-dsgd", topology__kind="ring", **changes)).check(10)
     method_of(configured(algorithm__kind="dp-dinno", topology__kind="ring")).check(10)
 
@@ -155,15 +153,15 @@ def test_only_passes_are_lost_at_a_stop() -> None:
 @pytest.mark.parametrize(
     ("refused", "says", "passes"),
     [
-        ({"privacy__noise__on": "iterate"}, "is for dp-dkm", {"privacy__noise__on": "gradient"}),
+        ({"privacy__noise__on": "iterate"}, "privacy.noise.on iterate dp-dkm", {"privacy__noise__on": "gradient"}),
         (
             {"privacy__claim": "dp-dkm"},
-            "privacy.claim = 'dp-dkm' is another method's",
+            "privacy.claim dp-dkm",
             {"privacy__claim": "none"},
         ),
         (
             {"mode": "paper", "privacy__noise__family": {"kind": "laplace"}},
-            "is no noise of this method's paper",
+            "privacy.noise.family.kind laplace paper",
             {"mode": "sound", "privacy__noise__family": {"kind": "laplace"}},
         ),
     ],
@@ -172,9 +170,8 @@ def test_noise_and_claims_of_other_methods_are_refused(
     refused: dict[str, Any], says: str, passes: dict[str, Any]
 ) -> None:
     method = method_of(configured(**refused))
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=says):
         method.check(10)
-    assert says in str(caught.value)
     method_of(configured(**passes)).check(10)
 
 

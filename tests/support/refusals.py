@@ -19,9 +19,9 @@ def expect_refusal(
     value: object = None,
     names: str | Iterable[object] = (),
     remedy: bool = False,
-    error: type[UserError] = UserError,
-) -> Iterator[pytest.ExceptionInfo[UserError]]:
-    """Expect a `UserError` that `assert_names` accepts."""
+    error: type[ValueError] = UserError,
+) -> Iterator[pytest.ExceptionInfo[ValueError]]:
+    """Expect a `UserError` that `assert_names` accepts, or another error with such a sentence."""
     with pytest.raises(error) as caught:
         yield caught
     assert_names(caught.value, key, value, names, remedy)
@@ -41,7 +41,11 @@ def assert_names(
     spaces. `remedy`: whether the sentence must say what would be right.
     """
     text = str(sentence).strip()
-    error = sentence if isinstance(sentence, UserError) else UserError(text.splitlines()[-1].removeprefix("gossamer: "))
+    error = (
+        sentence
+        if isinstance(sentence, UserError)
+        else UserError(text.splitlines()[-1].removeprefix("gossamer: ").removeprefix("reproductions: "))
+    )
     if key is not None:
         assert str(key) in (error.key, Path(error.key or "").name), (text, error.key)
     if value is not None:

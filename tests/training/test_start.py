@@ -10,7 +10,6 @@ import pytest
 from tests.support.configurations import configured
 from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.runtime.group import Alone, prints
 from gossamer.training.api import configuration, join_group, start
@@ -39,19 +38,18 @@ def test_a_run_that_has_begun_keeps_its_settings_but_for_the_runtime(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"recipe": "quickstart"}, "leave out the recipe and --out"),
-        ({"out": Path("new")}, "leave out the recipe and --out"),
+        ({"recipe": "quickstart"}, "--resume recipe --out"),
+        ({"out": Path("new")}, "--resume recipe --out"),
         (
             {"overrides": ["rounds=9"]},
-            "--set rounds cannot change a run that has begun; only runtime.* may differ",
+            "--set rounds run",
         ),
-        ({"resume": Path("nowhere")}, "--resume nowhere is not a directory"),
+        ({"resume": Path("nowhere")}, "--resume nowhere"),
     ],
 )
 def test_what_cannot_change_is_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=says):
         configuration(**{"recipe": None, "resume": begun(tmp_path / "r"), **changes})
-    assert says in str(caught.value)
 
 
 def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -441,7 +441,7 @@ def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bo
         wanted = (
             "by .astype('float32') if they are numbers" if x.dtype.kind == "O" else "at least one number per record"
         )
-        raise UserError(f"{name}: {what}, give numbers as (N, p) or images, {wanted}")
+        raise UserError(f"{name}: {what}; give numbers as (N, p) or images, {wanted}")
     if y.ndim != 1 + several or len(y) != len(x):
         hint = "; for several labels of yes or no set data.task = 'multi-label'" if y.ndim == 2 else ""
         wanted = f"multi-label needs ({len(x)}, labels)"
