@@ -127,13 +127,13 @@ class Moments:
         return 2 * len(self.columns.places)
 
     def total(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-        found = torch.zeros(2, len(self.columns.places), dtype=torch.float64)
+        sums = torch.zeros(2, len(self.columns.places), dtype=torch.float64)
         for start in range(0, len(x), BLOCK):
             u, _ = self.columns.of(x[start : start + BLOCK])
             own = weights[start : start + BLOCK]
-            found[0] += own @ u
-            found[1] += own @ (WEIGHT * u * (1 - u))
-        return found.flatten() / math.sqrt(len(self.columns.places))
+            sums[0] += own @ u
+            sums[1] += own @ (WEIGHT * u * (1 - u))
+        return sums.flatten() / math.sqrt(len(self.columns.places))
 
     def read(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         """(p,) mean and variance of u, with noise."""
@@ -164,13 +164,13 @@ class Histogram:
 
     def total(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         width = len(self.columns.places)
-        found = torch.zeros(width * self.bins, dtype=torch.float64)
+        sums = torch.zeros(width * self.bins, dtype=torch.float64)
         for start in range(0, len(x), BLOCK):
             u, known = self.columns.of(x[start : start + BLOCK])
             bins = torch.bucketize(u, self._inner, right=True) + self.bins * torch.arange(width)
             own = weights[start : start + BLOCK, None].expand_as(u)
-            found.index_add_(0, bins[known], own[known])
-        return found / math.sqrt(width)
+            sums.index_add_(0, bins[known], own[known])
+        return sums / math.sqrt(width)
 
     def read(self, mean: Tensor) -> Tensor:
         """(p, bins) the share of every bin, with noise."""
@@ -184,10 +184,10 @@ def dyadic_edges(levels: int, steps: int) -> tuple[float, ...]:
     A range that begins at 0, or ends there, or is symmetric around it, has small values in such a place.
     """
     halves = [2.0**-k for k in range(1, levels + 1)]
-    found = {i / steps for i in range(steps + 1)}
+    edges = {i / steps for i in range(steps + 1)}
     for h in halves:
-        found |= {h, 1 - h, 0.5 - h / 2, 0.5 + h / 2}
-    return tuple(sorted(found))
+        edges |= {h, 1 - h, 0.5 - h / 2, 0.5 + h / 2}
+    return tuple(sorted(edges))
 
 
 def quantiles(shares: Tensor, edges: Sequence[float], wanted: Sequence[float]) -> Tensor:
@@ -196,14 +196,14 @@ def quantiles(shares: Tensor, edges: Sequence[float], wanted: Sequence[float]) -
     below = torch.cat([torch.zeros(len(shares), 1, dtype=torch.float64), shares.cumsum(1)], 1)
     whole = below[:, -1:].clamp_min(1e-12)
     below = (below / whole).clamp(0, 1).cummax(1).values
-    found = []
+    values = []
     for share in wanted:
         # The first edge with at least so much below it; the bin before is the one it is in.
         over = (below >= share).double().argmax(1).clamp_min(1)
         left, right = below.gather(1, over[:, None] - 1)[:, 0], below.gather(1, over[:, None])[:, 0]
         part = ((share - left) / (right - left).clamp_min(1e-12)).clamp(0, 1)
-        found.append(at[over - 1] + part * (at[over] - at[over - 1]))
-    return torch.stack(found, 1)
+        values.append(at[over - 1] + part * (at[over] - at[over - 1]))
+    return torch.stack(values, 1)
 
 
 @dataclass(frozen=True)
@@ -260,8 +260,8 @@ def components(moment: Tensor, count: int) -> Tensor:
     """(count, p) its leading eigenvectors, each with its largest entry positive: post-processing."""
     basis = torch.linalg.eigh(moment)[1].flip(1)[:, :count].T
     signs = basis.gather(1, basis.abs().argmax(1, keepdim=True)).sign()
-    found: Tensor = (basis * signs).float()
-    return found
+    vectors: Tensor = (basis * signs).float()
+    return vectors
 
 
 def _places(width: int) -> tuple[Tensor, Tensor]:

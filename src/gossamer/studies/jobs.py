@@ -121,8 +121,8 @@ class Engine:
         now = time.monotonic()
         self._seen = now if there else self._seen
         if now - self._seen > self._seconds:
-            kept = "what has arrived is kept, and the same command continues"
-            raise UserError(f"{self.name}: no worker for {self._seconds:g} s; {kept}.")
+            note = "what has arrived is kept, and the same command continues"
+            raise UserError(f"{self.name}: no worker for {self._seconds:g} s; {note}.")
 
     def at_a_time(self, jobs: int) -> str:
         here = f"{min(self.jobs, max(1, jobs))} at a time"

@@ -166,9 +166,9 @@ def paper_cells(
     for grid in definition.grid:
         for row, column, text in parse_grid(grid):
             labels = {**grid.at, grid.rows: row, grid.columns: column}
-            kept = all(labels[axis] in values for axis, values in cut.keep.items() if axis in labels)
+            included = all(labels[axis] in values for axis, values in cut.keep.items() if axis in labels)
             rules = definition.rules(scale, labels)
-            if text == NO_CELL or not kept or any(rule.leave_out for rule in rules):
+            if text == NO_CELL or not included or any(rule.leave_out for rule in rules):
                 continue
             own: dict[Mode, tuple[Cell, ...]] = {}
             for mode in definition.modes(scale, labels) if runs else ():
@@ -229,11 +229,11 @@ def reproduce(name: str, *, scale: str = "small", out: Path | None = None, **opt
     `options`: jobs, engine, data_dir, force and quiet, as for a comparison.
     """
     chosen, definition = scale_of(scale), read(name)
-    kept = paper_cells(definition, chosen, data_dir=options["data_dir"])
+    cells = paper_cells(definition, chosen, data_dir=options["data_dir"])
     folder = out or default_folder(name, scale)
-    summary, results = run_paper_cells(definition, chosen, kept, folder, **options)
-    cut = cuts(definition, chosen, kept)
-    rows = write_paper_table(definition, kept, results, cut, folder, options["quiet"])
+    summary, results = run_paper_cells(definition, chosen, cells, folder, **options)
+    cut = cuts(definition, chosen, cells)
+    rows = write_paper_table(definition, cells, results, cut, folder, options["quiet"])
     return {"table": name, "scale": scale, "cut": cut, "rows": rows, **summary}
 
 

@@ -157,7 +157,7 @@ class Run:
         here, book = blocks_here(group), None
         try:
             agreed(group, lambda: accounts.reserve(now()))
-            manifest = new_manifest(parts, identity, here)
+            manifest = new_manifest(parts, identity, here) if group.first_here else {}
             key: RunKey | None = agreed(
                 group, lambda: _first_files(parts, directory, lock, manifest), here=group.first_here
             )

@@ -40,8 +40,8 @@ class RecordResolvent:
         # A record that is not finite has no norm to clip; it is left out, as the gradient kernels do.
         usable = mask & norms.isfinite() & slopes.isfinite() & squared.isfinite()
         norms = torch.where(usable, norms, 0.0)
-        kept = weigh(norms if unit is None else norms / unit[:, None])
-        weights = torch.where(usable, kept * slopes, 0.0)
+        factors = weigh(norms if unit is None else norms / unit[:, None])
+        weights = torch.where(usable, factors * slopes, 0.0)
         a = a.masked_fill(~usable[..., None], 0)
         return _summed(weights, a).to(points), norms.to(points)
 
@@ -98,8 +98,8 @@ class NodeResolvent:
         count = mask.sum(1).clamp_min(1).to(points)[:, None]
         # Of a lot that stays the same (full batches) the norm is computed once.
         if self._seen is None or self._seen[0] is not x:
-            kept = self._slopes if self._seen is None else None  # put back from a checkpoint
-            self._seen, self._slopes = (x, torch.linalg.matrix_norm(a, ord=2).square()[:, None]), kept
+            restored = self._slopes if self._seen is None else None  # from a checkpoint
+            self._seen, self._slopes = (x, torch.linalg.matrix_norm(a, ord=2).square()[:, None]), restored
         squared = self._seen[1].clamp_min(1e-12)
         tau = count / (self.step * squared)
         at = torch.bmm(a, points[..., None])[..., 0]
