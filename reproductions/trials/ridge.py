@@ -15,6 +15,8 @@ it has in all of CIFAR-10; what more rows teach is not in it.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +29,16 @@ from gossamer.data.load import datasets
 
 NODES, DELTA, CLASSES, HELD_OUT, WHOLE = 20, 1e-5, 10, 1000, 50_000
 ROUNDS, CLIP, MOMENTUM, TRAVEL = 100, 0.1, 0.9, 1.4
-SEEDS = 3
-Split = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+SEEDS, WEIGHTS = 2, (0.25, 1.0, 4.0)
+Heads = Callable[[float, torch.Generator], list[Tensor]]
 
 
 def features(folder: Path | None) -> tuple[Tensor, Tensor, Tensor]:
     """CIFAR-10's part (x, y) and public rows, standardised and of norm 1, before any projection."""
     steps = recipes.read("frontier/cifar10-pretrained")["data"]["transform"][:3]
     private = datasets.parse({"kind": "cifar10-part", "transform": steps}).load(folder)
-    # Each part is the other's public set: a step is not fitted on the records themselves. Lite2's averages of both
-    # are kept on disk.
-    raw = [{**steps[0]}]
-    pictures = datasets.parse({"kind": "cifar100-part", "transform": raw}).load(folder)
+    # A step is not fitted on the records themselves, so the public rows are standardised here.
+    pictures = datasets.parse({"kind": "cifar100-part", "transform": steps[:1]}).load(folder)
     public = torch.from_numpy(pictures.x_train).double()
     deviation = public.std(0, correction=0)
     public = ((public - public.mean(0)) * torch.where(deviation > 1e-6, 1 / deviation, 0.0)).clamp(-5, 5)
@@ -46,13 +46,18 @@ def features(folder: Path | None) -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(private.x_train).double(), torch.from_numpy(private.y_train), public
 
 
-def projected(x: Tensor, public: Tensor, dimensions: int, whitening: float) -> tuple[Tensor, Tensor]:
-    """Both on the public rows' leading directions, partly whitened, of norm 1 again."""
-    mean = public.mean(0)
-    values, vectors = torch.linalg.eigh(torch.cov((public - mean).T, correction=0))
-    matrix = vectors[:, -dimensions:] * values[-dimensions:].clamp_min(1e-6 * float(values[-1])) ** (-whitening / 2)
-    x, public = (x - mean) @ matrix, (public - mean) @ matrix
-    return x / x.norm(dim=1, keepdim=True), public / public.norm(dim=1, keepdim=True)
+class Directions:
+    """Records on the public rows' leading directions, partly whitened, of norm 1 again."""
+
+    def __init__(self, public: Tensor) -> None:
+        self.mean = public.mean(0)
+        self.values, self.vectors = torch.linalg.eigh(torch.cov((public - self.mean).T, correction=0))
+
+    def of(self, x: Tensor, dimensions: int, whitening: float) -> Tensor:
+        values = self.values[-dimensions:].clamp_min(1e-6 * float(self.values[-1]))
+        x = (x - self.mean) @ (self.vectors[:, -dimensions:] * values ** (-whitening / 2))
+        scaled: Tensor = x / x.norm(dim=1, keepdim=True)
+        return scaled
 
 
 def targets(y: Tensor) -> Tensor:
@@ -61,10 +66,8 @@ def targets(y: Tensor) -> Tensor:
     return scaled
 
 
-def ridge(
-    x: Tensor, y: Tensor, public: Tensor, noise: float, theta: float, weight: float, draw: torch.Generator
-) -> Tensor:
-    """The head from one release; λ is `weight` times what the noise of A, or of B, is as a matrix."""
+def ridge(x: Tensor, y: Tensor, public: Tensor, noise: float, theta: float, draw: torch.Generator) -> list[Tensor]:
+    """The heads of one release for each of WEIGHTS; λ is so many times what the noise of A, or of B, is as a matrix."""
     size, (cos, sin) = x.shape[1], (np.cos(np.deg2rad(theta)), np.sin(np.deg2rad(theta)))
     b = x.T @ targets(y) + noise / sin * torch.randn(size, CLASSES, generator=draw, dtype=torch.float64)
     if theta == 90:
@@ -74,11 +77,10 @@ def ridge(
         own = torch.randn(size, generator=draw, dtype=torch.float64).diag()
         a, spread = x.T @ x + noise / cos * (half + half.T + own), noise / cos * (2 * size) ** 0.5
     values, vectors = torch.linalg.eigh(a)
-    head: Tensor = vectors @ ((vectors.T @ b) / (values.clamp_min(0) + weight * spread)[:, None])
-    return head
+    return [vectors @ ((vectors.T @ b) / (values.clamp_min(0) + weight * spread)[:, None]) for weight in WEIGHTS]
 
 
-def steps(x: Tensor, y: Tensor, noise: float, draw: torch.Generator) -> Tensor:
+def gradient_steps(x: Tensor, y: Tensor, noise: float, draw: torch.Generator) -> list[Tensor]:
     """Softmax by the recipe's gradient steps, ‖x‖ = 1: a record's gradient is x (p − y)ᵀ, of norm ‖p − y‖."""
     one_hot = torch.nn.functional.one_hot(y, CLASSES).double()
     w, velocity = torch.zeros(x.shape[1], CLASSES, dtype=torch.float64), 0.0
@@ -90,7 +92,7 @@ def steps(x: Tensor, y: Tensor, noise: float, draw: torch.Generator) -> Tensor:
         rough = ROUNDS**0.5 * noise * CLIP * torch.randn(w.shape, generator=draw, dtype=torch.float64)
         velocity = MOMENTUM * velocity + (x.T @ error + rough) / len(x)
         w = w - lr * velocity
-    return w
+    return [w]
 
 
 def main() -> None:
@@ -104,25 +106,27 @@ def main() -> None:
     print("| held-out rows (%) | " + " | ".join(f"{name}, ε = {e:g}" for name, _, e in columns) + " |")
     print("|---" * (len(columns) + 1) + "|", flush=True)
 
-    def row(name: str, z: Tensor, head: object) -> None:
-        cells = []
-        for _, scale, epsilon in columns:
-            noise, found = scale * (NODES / (NODES - 1)) ** 0.5 / gdp_mu(epsilon, DELTA), []
+    def rows(names: Sequence[str], z: Tensor, heads: Heads) -> None:
+        """A row for each of the heads that a release gives."""
+        right = np.zeros((len(names), len(columns)))
+        for place, (_, scale, epsilon) in enumerate(columns):
+            noise = scale * (NODES / (NODES - 1)) ** 0.5 / gdp_mu(epsilon, DELTA)
             for seed in range(SEEDS):
-                w = head(noise, torch.Generator().manual_seed(seed))  # type: ignore[operator]
-                found.append(float(((z[out] @ w).argmax(1) == y[out]).double().mean()))
-            cells.append(f"{100 * np.mean(found):.1f}")
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+                for k, w in enumerate(heads(noise, torch.Generator().manual_seed(seed))):
+                    right[k, place] += float(((z[out] @ w).argmax(1) == y[out]).double().mean()) / SEEDS
+        for name, cells in zip(names, right, strict=True):
+            print(f"| {name} | {' | '.join(f'{100 * cell:.1f}' for cell in cells)} |", flush=True)
 
-    z, _ = projected(x, public, 1000, 0.4)
-    row("gradient steps, 1,000 directions, whitening 0.4", z, lambda s, g: steps(z[own], y[own], s, g))
-    for whitening in (0.0, 0.4, 0.7):
-        for size in (100, 200, 400, 800):
-            z, p = projected(x, public, size, whitening)
-            for theta in (30, 60, 90):
-                for weight in (0.5, 2.0):
-                    name = f"ridge, {size} directions, whitening {whitening:g}, θ = {theta}°, λ = {weight:g}"
-                    row(name, z, lambda s, g, z=z, p=p, t=theta, v=weight: ridge(z[own], y[own], p, s, t, v, g))
+    directions = Directions(public)
+    z = directions.of(x, 1000, 0.4)
+    rows(["gradient steps, 1,000 directions, whitening 0.4"], z, partial(gradient_steps, z[own], y[own]))
+    for whitening in (0.0, 0.4):
+        for size in (100, 250, 500):
+            z, p = (directions.of(each, size, whitening) for each in (x, public))
+            for theta in (45.0, 75.0, 90.0):
+                kind = f"ridge, {size} directions, whitening {whitening:g}, θ = {theta:g}°"
+                names = [f"{kind}, λ = {weight:g}" for weight in WEIGHTS]
+                rows(names, z, lambda s, g, z=z, p=p, t=theta: ridge(z[own], y[own], p, s, t, g))  # type: ignore[misc]
 
 
 if __name__ == "__main__":

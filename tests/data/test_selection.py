@@ -57,3 +57,11 @@ def test_all_rows_of_a_person_are_held_out_together() -> None:
     assert chosen.person is not None
     assert (len(chosen.y_train), len(chosen.y_test)) == (4, 8)
     assert len(set(chosen.person.tolist())) == 1
+
+
+def test_a_person_with_many_rows_is_held_out_no_sooner_than_another() -> None:
+    person = np.repeat(np.arange(101), [400, *[1] * 100])
+    data = replace(tagged(500), person=person)
+    chosen = selection.hold_out(data, 50)
+    assert chosen.person is not None
+    assert 101 - len(set(chosen.person.tolist())) > 20

@@ -61,3 +61,19 @@ def test_adapters_and_head_move_and_the_encoder_stays(weights: dict[str, torch.T
     for name, value in before.named_parameters():
         touched = name.startswith("head") or ".query.weight" in name or ".value.weight" in name
         assert touched != torch.equal(whole[name], value), name
+
+
+def test_adapters_on_states_that_were_computed_once() -> None:
+    upper = {
+        "data": {"transform": [{"kind": "minilm", "trunk": 1}]},
+        "model": {"kind": "minilm", "trunk": 1},
+        "lora": {"rank": 2, "targets": ["layers.1.query", "layers.1.value"], "train": ["head"]},
+    }
+    outcome = gossamer.run(RECIPE | upper, data=nodes())
+    names = [name for name, own in outcome.module().named_parameters() if own.requires_grad]
+    assert all(name.startswith(("encoder.layers.1.", "head.")) for name in names)
+    assert outcome.predict(gossamer.tokens(WORDS, length=8)).shape == (4,)
+    with pytest.raises(UserError, match="trunk = 1"):
+        gossamer.plan(RECIPE | upper | {"data": {}}, data=nodes())
+    with pytest.raises(UserError, match="tokens"):
+        gossamer.plan(RECIPE | {"data": upper["data"]}, data=nodes())

@@ -20,7 +20,7 @@ from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.decode import PUBLIC_SETS
 from gossamer.data.origins import CheckedCopy, Origin
 from gossamer.data.packing import Part
-from gossamer.data.partition import Even, Partition, group_rows, partitions
+from gossamer.data.partition import Even, Partition, partitions
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
@@ -117,10 +117,12 @@ def only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
 def hold_out(dataset: Dataset, held_out: int) -> Dataset:
     available = len(dataset.y_train)
     rows = at_most("data.held_out", held_out, available - 1)
-    order = np.random.default_rng([0x401D]).permutation(available)
-    if dataset.person is not None:  # all of a person's rows are on one side
-        order, counts = group_rows(order, dataset.person, available)
-        ends = counts.cumsum()
+    draw = np.random.default_rng([0x401D])
+    order = draw.permutation(available)
+    if dataset.person is not None:  # all of a person's rows are on one side, and each person is as likely as another
+        own = np.unique(dataset.person, return_inverse=True)[1]
+        rank = draw.permutation(own.max() + 1)[own]
+        order, ends = rank.argsort(kind="stable"), np.bincount(rank).cumsum()
         rows = int(ends[max(0, int(np.searchsorted(ends, rows, side="right")) - 1)])
     out, rest = np.split(order, [rows])
     test = dataset.take(out)

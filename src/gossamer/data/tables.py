@@ -412,7 +412,8 @@ def array_of(name: str, value: Any) -> Array:
         return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         if hasattr(value, "detach"):
-            what = f"{name} is a tensor {value.dtype} that numpy cannot hold; give it by .float()"
+            remedy = "give a tensor that has values" if value.is_meta else "give it by .float()"
+            what = f"{name} is a tensor {value.dtype} on {value.device} that numpy cannot hold; {remedy}"
         else:
             what = f"{name} has rows of different lengths or types; give rows of one shape"
         raise UserError(f"{what}.") from None

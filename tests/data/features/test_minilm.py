@@ -115,6 +115,24 @@ def test_features_of_a_text_alone_and_among_others(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(features, alone, rtol=0, atol=1e-4)
 
 
+def test_the_first_layers_as_a_step_and_the_rest_as_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Together they are the encoder; a place without a token, and a text without any, have states of 0."""
+    weights = small_minilm(monkeypatch, tmp_path, layers=3)
+    tokens = torch.cat([some_tokens(50, 24, texts=40), torch.zeros(1, 24, dtype=torch.long)]).float()
+    whole = MiniLM(weights, 24)
+    for trunk in (1, 2):
+        states = applied(tokens.numpy(), [{"kind": "minilm", "trunk": trunk}], load=lambda *_: pytest.fail("no set"))
+        assert states.shape == (41, 24, FEATURES)
+        np.testing.assert_array_equal((states != 0).any(2), tokens.numpy() > 0)
+        rest = encoder(24, first=trunk)
+        assert set(rest.state_dict()) < set(whole.state_dict())
+        with torch.no_grad():
+            np.testing.assert_allclose(rest(torch.from_numpy(states)), whole(tokens), rtol=0, atol=1e-4)
+    with pytest.raises(UserError) as caught:
+        applied(tokens.numpy(), [{"kind": "minilm", "trunk": 3}], load=lambda *_: pytest.fail("no set"))
+    assert (caught.value.key, caught.value.value) == ("trunk", "3")
+
+
 def test_a_text_without_tokens_has_finite_features_and_gradients() -> None:
     network = MiniLM(minilm_weights(1), 8)
     network(torch.zeros(2, 8)).sum().backward()

@@ -82,7 +82,7 @@ class MiniLM(nn.Module):
         count = len({name.split(".")[2] for name in weights if name.startswith("encoder.layer.")})
         trunk = first if last is None else last
         if not 0 <= trunk < count:
-            raise UserError(f"trunk = {trunk} must leave a layer of the encoder; use 1 to {count - 1}.")
+            raise UserError(f"trunk = {trunk} leaves no layer of the encoder; use 1 to {count - 1}.")
         width, inner = words.shape[1], len(weights["encoder.layer.0.intermediate.dense.bias"])
         with torch.device("meta"):  # no first values: they are given
             if first == 0:
