@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.support.audits import outlined, verdict_of
 from tests.support.refusals import expect_refusal
 from torch import nn
@@ -18,6 +19,7 @@ from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, Observer
 from gossamer.auditing.api import AuditRequest
 from gossamer.auditing.attacks import attack_of
 from gossamer.auditing.bounds import Coins
+from gossamer.auditing.canaries import CANARIES
 from gossamer.auditing.trainings import SCORES, Retraining, ScoreFile, batch_stream, train_elsewhere
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
@@ -36,6 +38,17 @@ def test_retraining_finds_an_odd_record_without_noise_to_hide_it(kind: str, obse
     verdict = verdict_of(Retraining(assemble(o), kind, observer), o, runs=100)
     assert verdict.violated == ()
     assert verdict.epsilon > 0.5
+
+
+@pytest.mark.parametrize(("kind", "value"), [("blank", -0.5), ("extreme", 1.5)])
+def test_a_constant_canary_goes_through_the_steps_of_a_record(kind: str, value: float) -> None:
+    """Zeros among normalised images are not the normalised zeros: an attack with the former has hardly any power."""
+    steps = [{"kind": "affine", "mean": 0.25, "deviation": 0.5}, {"kind": "average-pool", "size": 2}]
+    parts = assemble(outlined(data__train_rows=80, data__transform=steps))
+    canary = CANARIES[kind](parts)
+    assert canary.x.shape == parts.dataset.x_train.shape[1:]
+    assert canary.x.dtype == torch.float32
+    torch.testing.assert_close(canary.x, torch.full_like(canary.x, value))
 
 
 def test_coins_of_trainings_are_drawn_from_the_secret_stream() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.config.schema import PersonUnit, RunConfig
-from gossamer.data.dataset import Dataset
+from gossamer.data.inputs import inputs_of
 from gossamer.data.load import datasets
 from gossamer.data.synthetic import Dirac
 from gossamer.errors import UserError
@@ -24,6 +24,7 @@ from gossamer.methods import method_of
 from gossamer.methods.km.attacks import AnswerReader
 from gossamer.models.losses import losses
 from gossamer.models.networks import models
+from gossamer.training.assemble import Parts
 from gossamer.training.privacy import PrivacyPlan
 
 MOST_PER_NODE = 2500
@@ -182,8 +183,9 @@ class Canary:
     description: str
 
 
-def _mislabelled(data: Dataset) -> Canary:
+def _mislabelled(parts: Parts) -> Canary:
     """The first record of the hold-out, under the next label."""
+    data = parts.dataset
     if not len(data.x_test):
         raise UserError("--canary mislabelled needs a hold-out to take a record from; use --canary blank.")
     label = (int(data.y_test[0]) + 1) % (data.classes or 2)
@@ -191,12 +193,20 @@ def _mislabelled(data: Dataset) -> Canary:
     return Canary(record, torch.tensor(label), f"a hold-out record mislabelled {label}")
 
 
-def _constant(value: float, description: str) -> Callable[[Dataset], Canary]:
-    words = f"{description} labelled 0"
-    return lambda data: Canary(torch.full(data.x_train.shape[1:], value), torch.tensor(0), words)
+def _constant(value: float, description: str) -> Callable[[Parts], Canary]:
+    """A record of one value as the source has them, after the steps that every record goes through."""
+
+    def canary(parts: Parts) -> Canary:
+        data, inputs = parts.dataset, inputs_of(parts.plan.config.data, parts.dataset)
+        if inputs.pca is not None and inputs.pca_from == "train":  # its components are not kept
+            inputs = replace(inputs, shape=data.x_train.shape[1:], transform=[], pca=None, scale="none", bias=False)
+        record = inputs.prepared(np.full((1, *inputs.shape), value, data.x_train.dtype), parts.plan.data_dir)
+        return Canary(torch.from_numpy(np.array(record[0])), torch.tensor(0), f"{description} labelled 0")
+
+    return canary
 
 
-CANARIES: dict[str, Callable[[Dataset], Canary]] = {
+CANARIES: dict[str, Callable[[Parts], Canary]] = {
     "blank": _constant(0.0, "a blank record"),
     "mislabelled": _mislabelled,
     "extreme": _constant(1.0, "a record of ones"),  # a long gradient that no other record resembles

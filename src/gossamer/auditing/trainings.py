@@ -168,7 +168,7 @@ class Retraining(Attack):
             raise UserError(f"{what}, which {noise} hides; use --observer final or --canary dirac.")
         self._parts, self._view, self._records = parts, view, records
         self._replace_one = canaries.refuse_unequal_sizes(config)
-        self._canary = canaries.CANARIES[kind](parts.dataset)
+        self._canary = canaries.CANARIES[kind](parts)
         self.victim = canaries.home_of(self._canary, parts.records.y, parts.records.sizes)
         canary = self._canary.description
         self.description = f"{canary}, in or out of each run by a coin, on node {self.victim}"
