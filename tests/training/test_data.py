@@ -58,7 +58,7 @@ def test_undeclared_classes_are_refused_at_every_door(command: Any, tmp_path: Pa
     more = ["--over", "algorithm.lr=0.1,0.2"] if door == "tune" else []
     code, _, err = command(door, recipe, *more)
     assert code == 2
-    assert_names(err, "data.classes", remedy=True)
+    assert_names(err, names="data.classes", remedy=True)
     assert not (tmp_path / "runs").exists()
 
 
