@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 
 from gossamer.accounting.calibrate import Target, common_factor
-from gossamer.accounting.claimed import initial_budget, schedule
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.pairs import GaussianPair, Grouping
 from gossamer.accounting.passes import BallsAndBinsPair
 from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Gaussian, collate
+from gossamer.methods.claims import initial_budget, schedule
 
 RATE, ROUNDS, DELTA, CLAIM = 1 / 2500, 3500, 1e-4, 1.0
 LOTS, NOISES = (2, 10, 60, 1_000, 10_000), (0.5, 1.0, 2.0)

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from gossamer.accounting.calibrate import Target, least_scale
-from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.profiles import gdp_mu
 from gossamer.accounting.releases import TruncatedGaussian
+from gossamer.methods.claims import km_noise
 from gossamer.results.charts import Axis, Plot, Series
 from gossamer.results.terminal import Table
 from reproductions.noises import density, variance

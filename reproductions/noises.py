@@ -19,10 +19,10 @@ import numpy as np
 from scipy.special import gammainc, gammaln
 
 from gossamer.accounting.calibrate import Target, least_scale, truncated_share
-from gossamer.accounting.claimed import KM_FLAGS, km_noise
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import KINDS, Release, release
 from gossamer.errors import UserError
+from gossamer.methods.claims import KM_FLAGS, km_noise
 from gossamer.results.terminal import Table
 
 KM_FAMILIES = {"gaussian": 2.0, "laplace": 1.0, "truncated-laplace": 1.0, "truncated-gaussian": 2.0}

@@ -1,4 +1,4 @@
-"""DP-dKM's utility bounds: Theorems 2, 3 and 5, and Theorem 4 on privacy. Theorems 1 and 6: `accounting/claimed.py`.
+"""DP-dKM's utility bounds: Theorems 2, 3 and 5, and Theorem 4 on privacy. Theorems 1 and 6: `methods/claims.py`.
 
 Two of the three are wrong as printed. The printed form is `printed=True`; the default is what holds.
 """

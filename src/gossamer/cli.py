@@ -112,7 +112,7 @@ def plan(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """What a run would cost: σ, claimed and proven ε per node, the graph, bytes per round. Trains nothing."""
+    """Print what a run would cost: σ, claimed and proven ε per node, the graph, bytes per round. Trains nothing."""
     if ledger is not None:
         _plan_from_ledger(ledger, anchor, as_json)
         return
@@ -261,7 +261,7 @@ def audit(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Attack it, and print what an adversary can show beside what is claimed and proven."""
+    """Attack it, and print what an adversary can show next to what is claimed and proven."""
     from gossamer.auditing.api import run_audit
 
     result = run_audit(
@@ -530,12 +530,12 @@ def data_get(name: str, data_dir: DataDir = None) -> None:
 def data_check(
     file: Annotated[Path, typer.Argument(help="A .csv or .parquet file, or a TOML file that names some.")],
     config: Annotated[
-        str | None, typer.Option(help="The TOML file whose [data.columns] the file is held against.")
+        str | None, typer.Option(help="The TOML file with the [data.columns] to check the file against.")
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """What a table lacks of what was declared of it; names no value of a record. Exit 1 if a run would refuse it."""
+    """Validate a table against its declared columns; names no value of a record. Exit 1 if a run would refuse it."""
     from gossamer.results.terminal import terminal
     from gossamer.training.check_data import check_data, does_fit, sentences
 
@@ -579,7 +579,7 @@ def _spinner() -> AbstractContextManager[None]:
 
 
 def _torch_first() -> None:
-    """Those that need torch load it before all else, and nobody looks for garbage among what it brings.
+    """Load torch before all else for commands that need it, without collecting garbage meanwhile.
 
     It makes a million objects that stay. Python would search them again and again while other modules are loaded.
     """

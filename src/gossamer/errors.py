@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+# A quoted text, a list, or a word without the mark behind it; `short` cuts off what is long, with an ellipsis.
+_QUOTED, _WORD = r"""'(?:\\.|[^'\\])*?['…]|"(?:\\.|[^"\\])*?["…]""", r"\S+?(?=[:;,.]*(?:\s|$))"
+_VALUE = rf"{_QUOTED}|\[.*?(?:\](?![],])|…)|\(.*?(?:\)(?![),])|…)|{_WORD}"
+_VERB = (
+    r"(?:is|are|was|were|has|have|holds|had|can|cannot|could|did|does|must|needs|would|no|not|and|already|states|names|"
+    r"belongs|exists|asks|counts|line)\b"
+)
+# How a sentence begins: `[FILE: ]KEY = VALUE`, `--option VALUE`, a path, `NAME:`, or a name, perhaps with its number.
+_BEGINNINGS = (
+    rf"(?:[^=;]*?: )?(?:[a-z]+ ){{0,2}}(?P<key>[^\s=]+) = (?P<value>{_VALUE})",
+    rf"(?:[^=;]*?: )?(?P<key>--[a-z-]+)(?: (?!{_VERB})(?P<value>{_VALUE}))?",
+    rf"(?:[^=;]*?: )?(?P<key>[a-z_]+(?:\.[\w\[\]]+)+)(?P<value>) {_VERB}",
+    rf"(?:the \S+ )?(?P<key>\S*/[^=;:]*?|\S+\.\w+)(?P<value>) {_VERB}",
+    r"(?P<key>\S*/[^=;:]*?|'[^']*'|[\w.-]+)(?P<value>): ",
+    r"(?:(?:the|a|an|this|no|none of|two) )?(?P<key>'[^']*'|[^\s:;,=]+?)(?:'s)?(?: (?P<value>'[^']*'|\d+))?"
+    r"(?=[\s:;,=]|$)",
+)
 
 
 class UserError(ValueError):
     """A mistake that a user can make: one sentence with the key, its value, the problem and the remedy.
 
-    The command line prints the sentence without a traceback and exits with 2.
+    `KEY = VALUE problem; remedy.` A file may stand before it (`FILE: …`). The key may also be an option (`--seeds 0`),
+    a path or another name (`roster 3`), and it may have no value. The remedy is behind the first semicolon; without one
+    it is what the key `must` be. The command line prints the sentence without a traceback and exits with 2.
 
-    >>> print(UserError("must be at least 1", key="nodes", value=0))
-    nodes = 0 must be at least 1.
-    >>> print(UserError("is not a key I know", key="rouds", remedy="did you mean rounds?"))
-    rouds is not a key I know; did you mean rounds?
+    >>> error = UserError("a.toml: topology.kind = 'rign' is not known; did you mean ring?")
+    >>> error.key, error.value, error.remedy
+    ('topology.kind', 'rign', 'did you mean ring?')
     """
 
-    def __init__(
-        self,
-        problem: str,
-        *,
-        key: str | None = None,
-        value: object = None,
-        remedy: str | None = None,
-        where: str | None = None,
-    ):
-        """Compose the sentence; without `key` and `remedy`, `problem` is the whole sentence. `where`: the file."""
-        self.problem, self.key, self.value, self.remedy = problem, key, value, remedy
-        text = problem
-        if key is not None:
-            text = f"{key} {problem}" if value is None else f"{key} = {short(value)} {problem}"
-        if remedy is not None:
-            text = f"{text}; {remedy}"
-        if (key, remedy) != (None, None) and not text.endswith((".", "?")):
-            text += "."
-        super().__init__(f"{where}: {text}" if where else text)
+    def __init__(self, sentence: str):
+        super().__init__(sentence)
+        self.key: str | None = None
+        self.value: str | None = None
+        parts = next(filter(None, (re.match(beginning, sentence, re.DOTALL) for beginning in _BEGINNINGS)), None)
+        if parts is not None:
+            self.key, self.value = parts["key"].strip("'"), (parts["value"] or "").strip("'\"") or None
+        remedy = re.search(r"; (.+)|\b(must .+)", sentence[parts.end() :] if parts else "", re.DOTALL)
+        self.remedy: str | None = remedy and (remedy[1] or remedy[2]).removesuffix(".")
+
+
+def compose(key: str | None, value: object, problem: str, remedy: str | None = None) -> str:
+    """The sentence of a `UserError` by its parts; those that are None are left out."""
+    start = f"{key} " if value is None else f"{key} = {short(value)} "
+    text = f"{start if key else ''}{problem}" + (f"; {remedy}" if remedy else "")
+    return text if text.endswith((".", "?")) else f"{text}."
 
 
 class StoppedError(Exception):

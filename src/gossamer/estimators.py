@@ -20,14 +20,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gossamer.config.auto import noise_of_a_run, travel
+from gossamer.data.arrays import listed
 from gossamer.data.own import Data
-from gossamer.data.tables import array_of, no_value_missing, same_index
-from gossamer.errors import UserError
+from gossamer.data.tables import FrameTable, array_of, is_frame, no_value_missing, same_index
+from gossamer.errors import UserError, short
 from gossamer.mechanism.noise import families
 from gossamer.options.sentences import as_path, whole_number
 from gossamer.training.api import run
@@ -51,6 +52,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     noise: "gaussian", each node's own; or "pairwise", which cancels between nodes (docs/pairwise.md).
     bounds: public (lowest, highest) of the features: two numbers, or two of each column; without them, rows are only
         scaled to norm 1, each by itself, and columns of different size learn badly.
+    columns: of a frame with words, dates or gaps, what each column may hold, {"age": [0, 100], "ward": ["A", "B"]}, as
+        `data.columns` (docs/tables.md); only these are learned from, and nothing is read off for them.
     records: the public number of records of a node, one for all or a list; if not declared, it is read off.
     module: a torch module in place of the linear model; a copy is trained.
     loss: a loss by its name, or a function of outputs and targets, as of `gossamer.run`.
@@ -71,6 +74,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     method: str = "full-lot"
     noise: str = "gaussian"
     bounds: tuple[Any, Any] | None = None
+    columns: Mapping[str, Any] | None = None
     records: int | Sequence[int] | None = None
     rounds: int | str = "auto"
     module: Any = None
@@ -89,13 +93,13 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         for name, needed in (("epsilon", "a number above 0"), ("delta", "a number above 0 and below 1")):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
-                raise UserError(f"must be {needed}", key=name, value=value)
+                raise UserError(f"{name} = {short(value)} must be {needed}.")
         for name in ("topology", "method", "noise"):
             if not isinstance(value := getattr(self, name), str):
-                raise UserError("must be a name, as text", key=name, value=value)
+                raise UserError(f"{name} = {short(value)} must be a name, as text.")
         for name in ("fit_intercept", "seeded_noise"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
-                raise UserError("must be True or False", key=name, value=value)
+                raise UserError(f"{name} = {short(value)} must be True or False.")
         if self.records is not None:
             one = isinstance(self.records, int | float | str | np.number)
             for count in [self.records] if one else self.records:  # type: ignore[union-attr]
@@ -115,7 +119,26 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             no_value_missing("owners", owners)
         return x, y, owners
 
-    def _train(self, x: Array, targets: Array, owners: Any, data: dict[str, Any]) -> Self:
+    def _validated(self, x: Any, y: Any, **checks: Any) -> tuple[Any, Array]:
+        """The features as an array of numbers, or, with declared columns, the frame as it is; and the targets."""
+        if self.columns is None:
+            kinds = FrameTable(x, "X").kinds if is_frame(x) else {}
+            words = [name for name, kind in kinds.items() if kind in ("categorical", "date")]
+            if words:
+                remedy = "declare what they may hold, columns={…}, or leave them out"
+                raise UserError(f"X has columns that are no numbers, {listed(words)}; {remedy}.")
+            checked: tuple[Any, Array] = validate_data(self, x, y, dtype=np.float32, **checks)
+            return checked
+        if not is_frame(x):
+            remedy = "give a frame, or bounds in place of columns"
+            raise UserError(f"columns declares columns by name, and X is of type {type(x).__name__}; {remedy}.")
+        if self.bounds is not None:
+            raise UserError("columns declares ranges, and bounds is given too; leave out one of the two.")
+        validate_data(self, x, skip_check_array=True)
+        check_consistent_length(x, y)
+        return x, validate_data(self, y=y, **checks)
+
+    def _train(self, x: Any, targets: Array, owners: Any, data: dict[str, Any]) -> Self:
         """`data`: what is declared of the targets, and what was read off."""
         read_off = data.pop("read_off", [])
         if owners is None:
@@ -133,7 +156,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             sentence = f"{named} were read off the data: no ε covers that; declare them."
             warnings.warn(sentence, PrivacyLeakWarning, 3)
         declared = count if self.records is None else self.records
-        given = Data((x, targets), owners=owners, count=declared, **data)
+        given = Data((x, targets), owners=owners, count=declared, columns=self.columns, **data)
         config = self._configuration(nodes, {**given.table(), "read_off": read_off}, x.shape[1])
         with tempfile.TemporaryDirectory(prefix="gossamer-") as temporary:
             out = as_path("directory", self.directory) or Path(temporary) / "run"
@@ -181,6 +204,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]
     def _features(self, x: Any) -> Any:
         """Checked as in training, without the owners' column, where x has it."""
         check_is_fitted(self)
+        if self.columns is not None:
+            return x  # a frame, whose columns are looked up by name
         if isinstance(x, np.ma.MaskedArray):
             array_of("X", x)
         if self.owners is not None and np.ndim(x) == 2 and np.shape(x)[1] != self.n_features_in_:
@@ -202,8 +227,7 @@ def _ranges(bounds: tuple[Any, Any], width: int) -> dict[str, list[float]]:
     except (TypeError, ValueError):
         lowest = highest = np.zeros(1)
     if not (np.isfinite(lowest).all() and np.isfinite(highest).all() and (lowest < highest).all()):
-        needed = f"must be (lowest, highest), each a number or one for each of the {width} columns"
-        raise UserError(needed, key="bounds", value=bounds)
+        raise UserError(f"bounds = {short(bounds)} must be (lowest, highest), numbers or {width} of each.")
     middle, reach = (lowest + highest) / 2, (highest - lowest) / 2 * np.sqrt(width)
     return {str(k): [float(m), float(m + r)] for k, (m, r) in enumerate(zip(middle, reach, strict=True))}
 
@@ -231,8 +255,8 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
         """Train. `owners`: whose each row is, where no column of X says so."""
         X, y, owners = self._checked(X, y, owners)
-        several = np.ndim(y) == 2 and np.shape(y)[1] > 1
-        X, y = validate_data(self, X, y, dtype=np.float32, multi_output=several)
+        several = len(shape := np.asarray(y).shape) == 2 and shape[1] > 1
+        X, y = self._validated(X, y, multi_output=several)
         check_classification_targets(y)
         if several:
             self.classes_: Any = [np.arange(2)] * y.shape[1]
@@ -240,7 +264,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
         try:
             declared = np.unique(y if self.classes is None else np.asarray([*self.classes]))
         except TypeError:
-            raise UserError("must list all labels, of one type", key="classes", value=self.classes) from None
+            raise UserError(f"classes = {short(self.classes)} must list all labels, of one type.") from None
         if len(declared) < 2:
             raise ValueError(f"a classifier needs 2 classes or more; there is one class: {declared.tolist()}.")
         unknown = np.setdiff1d(y, declared)
@@ -285,7 +309,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
         """Train. `owners`: whose each row is, where no column of X says so."""
         X, y, owners = self._checked(X, y, owners)
-        X, y = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
+        X, y = self._validated(X, y, y_numeric=True)
         try:
             limits = (y.min(), y.max()) if self.target_range is None else self.target_range
             low, high = map(float, limits)

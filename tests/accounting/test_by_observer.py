@@ -7,9 +7,10 @@ import pytest
 from gossamer.accounting.observers import EVERYONE, UNIT, colluders
 from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
-from gossamer.accounting.recompute import MOST_POINTS, Sharing, Spent, by_observer, sharing
+from gossamer.accounting.recompute import MOST_POINTS, Sharing, Spent, sharing
 from gossamer.accounting.releases import Gaussian, Pairwise
 from gossamer.accounting.secrets import Secrets, remember
+from gossamer.results.certificate import by_observer
 
 COMMON = {"sensitivity": 1.0, "sampling": "full", "rate": 1.0, "adjacency": "add-remove"}
 

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.releases import DELTA, RATE, dyn_d2p, gaussian
 
 from gossamer.accounting import calibrate
@@ -10,7 +11,6 @@ from gossamer.accounting.calibrate import MOST_LEVELS, Target, affordable, commo
 from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import collate
-from gossamer.errors import UserError
 
 
 def target(epsilon, delta=DELTA, adjacency="add-remove"):
@@ -104,12 +104,12 @@ def test_extreme_budgets_are_met(epsilon, delta, rate, count):
 
 
 def test_a_budget_that_needs_no_noise_says_so():
-    with pytest.raises(UserError, match="use a smaller delta"):
+    with expect_refusal(key="epsilon", value="1", remedy=True):
         common_factor([1.0] * 10, target(1.0, 1e-3), sampling="poisson", rate=1e-6)
 
 
 def test_an_impossible_budget_is_a_users_mistake():
-    with pytest.raises(UserError, match="epsilon = -1"):
+    with expect_refusal(key="epsilon", value="-1"):
         target(-1)
-    with pytest.raises(UserError, match="multipliers is empty"):
+    with expect_refusal(key="multipliers", names="empty"):
         affordable([], target(1.0), sampling="poisson", rate=0.1)

@@ -1,23 +1,23 @@
 import os
 
-import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting import chain
 from gossamer.accounting.chain import LedgerError
 
 
 def test_files_that_cannot_be_opened_are_a_sentence(tmp_path):
-    with pytest.raises(LedgerError, match="cannot be read: No such file"):
+    with expect_refusal(key="none", names="file", error=LedgerError):
         chain.content(tmp_path / "none")
-    with pytest.raises(LedgerError, match="cannot be written: No such file"):
+    with expect_refusal(key="none", names="file", error=LedgerError):
         chain.open_to_extend(tmp_path / "none", b"", b"", False)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(LedgerError, match="not a regular file"):
+    with expect_refusal(key="pipe", names="regular", error=LedgerError):
         chain.content(tmp_path / "pipe")
 
 
 def test_a_link_is_not_appended_to(tmp_path):
     (tmp_path / "file").write_text("x\n")
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    with pytest.raises(LedgerError, match="cannot be written"):
+    with expect_refusal(key="link", names="written", error=LedgerError):
         chain.open_to_extend(tmp_path / "link", b"x\n", b"", False)

@@ -3,20 +3,20 @@
 import math
 
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.profiles import check_delta, check_epsilon
-from gossamer.errors import UserError
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])
 def test_delta_lies_strictly_between_0_and_1(delta):
-    with pytest.raises(UserError, match=f"^delta = {delta}.*0 and 1$"):
+    with expect_refusal("delta", delta, remedy=True):
         check_delta(delta)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
 def test_epsilon_is_positive_and_finite(epsilon):
-    with pytest.raises(UserError, match=f"^epsilon = {epsilon}.*number$"):
+    with expect_refusal("epsilon", epsilon, remedy=True):
         check_epsilon(epsilon)
 
 

@@ -207,8 +207,8 @@ def test_laplace_composes_as_in_the_library():
 @pytest.mark.parametrize("ratio", [1.0, 5.0])
 def test_a_whole_schedule_against_the_library(ratio):
     """3,500 steps of Dyn-D²P at 40 groups, pessimistic in both; the library takes most of the time."""
-    from gossamer.accounting.claimed import initial_budget, schedule
     from gossamer.accounting.profiles import gdp_mu
+    from gossamer.methods.claims import initial_budget, schedule
 
     rate, delta = 1 / 2500, 1e-4
     mus = schedule(initial_budget(gdp_mu(1.0, delta), rate, 3500, ratio), 3500, ratio)

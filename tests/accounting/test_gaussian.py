@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.profiles import gdp_delta, gdp_epsilon, gdp_mu
-from gossamer.errors import UserError
 
 
 @settings(deadline=None, max_examples=60)
@@ -31,9 +31,9 @@ def test_equation_4_inverts(epsilon, delta):
 
 
 def test_nonsense_is_refused():
-    with pytest.raises(UserError, match="must"):
+    with expect_refusal(key="delta", value="0.0", remedy=True):
         gdp_mu(1.0, 0.0)
-    with pytest.raises(UserError, match="must"):
+    with expect_refusal(key="epsilon", value="-1.0", remedy=True):
         gdp_mu(-1.0, 1e-5)
 
 

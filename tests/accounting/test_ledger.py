@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.ledgers import HEADER, resumed
+from tests.support.refusals import expect_refusal
 from tests.support.releases import event, gaussian
 
 from gossamer.accounting.chain import digest
@@ -21,7 +22,6 @@ from gossamer.accounting.ledger import (
 )
 from gossamer.accounting.recompute import recompute, worst_epsilon
 from gossamer.accounting.releases import Event
-from gossamer.errors import UserError
 
 NODES = range(10, 16)
 
@@ -117,7 +117,7 @@ def test_a_whole_line_without_its_end_counts_and_a_torn_one_is_moved_aside(writt
     assert written.read_bytes() == whole
     for cut in range(2, 60, 7):
         written.write_bytes(whole[:-cut])
-        with pytest.raises(LedgerError, match="line 6 is incomplete"):
+        with expect_refusal(key="ledger.jsonl", names="6", error=LedgerError):
             read_ledger(written)
         with resumed(written.parent, headers()) as book:
             assert book.counts()[14] == 0
@@ -138,7 +138,7 @@ def test_a_resumed_ledger_continues_the_chain(written):
 def test_a_draw_on_file_is_refused_or_repeated_exactly(written):
     with (
         resumed(written.parent, headers()) as book,
-        pytest.raises(LedgerError, match="draw 3 of node 10 is on file: its noise"),
+        expect_refusal(key="draw", value="3", names="10", error=LedgerError),
     ):
         book.write([(NODES, event(3))])
     whole = written.read_bytes()
@@ -151,7 +151,7 @@ def test_a_draw_on_file_is_refused_or_repeated_exactly(written):
     assert [one.draw for one in read_all(written.parent)[14][1]] == [4, 4]
     with (
         resumed(written.parent, headers(), repeats=True) as book,
-        pytest.raises(LedgerError, match="draw 3 of node 13 is on file as another release"),
+        expect_refusal(key="draw", value="3", names="13", error=LedgerError),
     ):
         book.write([(NODES, event(3))])
 
@@ -198,7 +198,7 @@ def chained(lines: list[bytes]) -> bytes:
 def test_damage_is_found_and_located(written, damage, line):
     lines = written.read_bytes().splitlines(keepends=True)
     written.write_bytes(b"".join(damage(lines)))
-    with pytest.raises(LedgerError, match=rf"ledger.jsonl line {line} "):
+    with expect_refusal(key="ledger.jsonl", names=[f"line {line}"], error=LedgerError):
         recompute(written.parent)
 
 
@@ -215,7 +215,7 @@ def test_a_cut_tail_and_a_new_chain_need_the_certified_head(written):
     lines = written.read_bytes().splitlines(keepends=True)
     written.write_bytes(b"".join(lines[:-2]))
     assert not as_certified()
-    with pytest.raises(LedgerError, match="no longer holds the 5 lines that a checkpoint saw"):
+    with expect_refusal(key="ledger.jsonl", names="5", error=LedgerError):
         resumed(written.parent, headers(), known=marks)
     for number, old, new in ((1, b'"sigma":[', b'"sigma":[9'), (5, b"[[14,14,0]]", b"[[14,14,0]] ")):
         forged = list(lines)
@@ -250,7 +250,7 @@ EVENT = b'"draw":9,"kind":"gaussian","sensitivity":1.0,"sampling":"full","rate":
 def test_lines_that_no_run_writes_are_one_sentence(written, entry):
     first = written.read_bytes().splitlines(keepends=True)[0]
     written.write_bytes(first + entry + f',"prev":"{digest(first)}"}}\n'.encode())
-    with pytest.raises(LedgerError, match="line 2 is not a ledger line"):
+    with expect_refusal(key="ledger.jsonl", names="2", error=LedgerError):
         read_all(written.parent)
 
 
@@ -268,27 +268,27 @@ def test_headers_that_no_run_writes_are_one_sentence(written, old, new):
     assert old in lines[0]
     lines[0] = lines[0].replace(old, new)
     written.write_bytes(chained([line.encode() for line in lines]))
-    with pytest.raises(LedgerError, match=r"ledger.jsonl line 1 is"):
+    with expect_refusal(key="ledger.jsonl", names="1", error=LedgerError):
         read_all(written.parent)
 
 
 def test_no_node_has_two_ledgers(written):
     other = written.with_name("ledger-012.jsonl")
     Ledger.create(other, range(12, 20), headers(range(12, 20)), sync=False).close()
-    with pytest.raises(LedgerError, match="are ledgers of the same nodes"):
+    with expect_refusal(key="ledger-012.jsonl", names="ledgers", error=LedgerError):
         read_all(written.parent)
     other.rename(written.with_name("ledger-014.jsonl"))
-    with pytest.raises(LedgerError, match="other nodes than the file's name"):
+    with expect_refusal(key="ledger-014.jsonl", names="nodes name", error=LedgerError):
         ledgers_in(written.parent)
 
 
 def test_a_process_hosts_all_nodes_of_a_ledger_or_none(written):
-    with pytest.raises(LedgerError, match="to host only some of them"):
+    with expect_refusal(key="ledger.jsonl", names="host", error=LedgerError):
         resumed(written.parent, headers(range(12, 16)))
-    with pytest.raises(LedgerError, match="no ledger here is of node 16"):
+    with expect_refusal(key="ledger", names="16", error=LedgerError):
         resumed(written.parent, headers(range(10, 18)))
     paths = ledger_paths(written.parent, [NODES, range(16, 18)])
-    with pytest.raises(LedgerError, match=r"ledger-016\.jsonl is missing or empty although the run had begun"):
+    with expect_refusal(key="ledger-016.jsonl", names="empty", error=LedgerError):
         LedgerBook.resume(paths, headers(range(10, 18)), sync=False)
 
 
@@ -303,7 +303,7 @@ def test_one_process_takes_over_the_ledgers_of_several(written):
 
 def test_a_header_of_another_configuration_is_refused(written):
     others = {i: {**own, "unit": "one person"} for i, own in headers().items()}
-    with pytest.raises(LedgerError, match="another configuration: its 'unit' differs"):
+    with expect_refusal(key="ledger.jsonl", names="unit", error=LedgerError):
         resumed(written.parent, others)
 
 
@@ -316,12 +316,12 @@ def test_a_header_that_a_stop_left_unwritten_is_written_if_nothing_had_happened(
     with LedgerBook.resume(paths, headers(), sync=False) as book:
         book.write([(NODES, event(0))])
     path.unlink()
-    with pytest.raises(LedgerError, match="missing or empty although the run had begun"):
+    with expect_refusal(key="ledger.jsonl", names="empty", error=LedgerError):
         LedgerBook.resume(paths, headers(), sync=False, known={10: (1, "0" * 64)})
 
 
 def test_an_existing_ledger_is_never_overwritten(written):
-    with pytest.raises(LedgerError, match="already exists"):
+    with expect_refusal(key="ledger.jsonl", names="exists", error=LedgerError):
         LedgerBook.create(written, headers(), sync=False)
 
 
@@ -340,7 +340,7 @@ def test_a_line_that_could_not_be_written_does_not_count(tmp_path, monkeypatch):
 
 
 def test_a_directory_without_a_ledger_is_a_users_mistake(tmp_path, written):
-    with pytest.raises(UserError, match="holds no ledger"):
+    with expect_refusal(key="empty", names="ledger"):
         read_all(tmp_path / "empty")
-    with pytest.raises(UserError, match="holds no ledger of node 3"):
+    with expect_refusal(names="3"):
         recompute(tmp_path, [3, 12])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.windows import exchanges_of, with_secrets
 
 from gossamer.accounting.network import (
@@ -21,7 +22,6 @@ from gossamer.accounting.network import (
 from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Event, Gaussian, Laplace, Release
-from gossamer.errors import UserError
 from gossamer.topology.exact import Windows, orders
 
 DELTA, K, LOCAL = 1e-5, 100, 6.57
@@ -135,9 +135,9 @@ def test_events_belong_to_the_mean_of_their_step() -> None:
 def test_what_cannot_be_whitened_or_does_not_fit_is_refused() -> None:
     exchanges, histories = planned(8)
     laplace = Laplace(sensitivity=1.0, sigma=1.0, sampling="full", rate=1.0, adjacency="add-remove")
-    with pytest.raises(UserError, match="kind 'laplace' have no network view"):
+    with expect_refusal(key="releases", names="laplace"):
         seen_as(laplace, 0.5)
-    with pytest.raises(UserError, match="without noise"):
+    with expect_refusal(key="network", names="noise"):
         epsilon_by_pair(exchanges, views_of_alike_noise(exchanges), [[one(0.0)]] * 8, DELTA, "add-remove")
     with pytest.raises(ValueError, match=r"101 releases, the last in mean 100, .* 100 means"):
         epsilon_by_pair(

@@ -1,6 +1,7 @@
 """Observers by their names, and what they see."""
 
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.observers import (
     EVERYONE,
@@ -15,7 +16,6 @@ from gossamer.accounting.observers import (
     parse_observer,
     refuse_without_exact_means,
 )
-from gossamer.errors import UserError
 
 NEIGHBOUR = "node 1, a neighbour: what reaches them, and their own state"
 RING = [(i, (i + step) % 6) for i in range(6) for step in (1, 5)]
@@ -53,7 +53,7 @@ def test_what_they_see() -> None:
 def test_a_nodes_view_needs_points_that_it_knows() -> None:
     for observer in (one_node(2), OUTSIDER):
         refuse_without_exact_means(observer, bit_equal=True)
-        with pytest.raises(UserError, match=f"--observer {observer.name}"):
+        with expect_refusal("--observer", observer.name):
             refuse_without_exact_means(observer, bit_equal=False)
     refuse_without_exact_means(EVERYONE, bit_equal=False)
 
@@ -82,12 +82,12 @@ def test_a_nodes_view_needs_points_that_it_knows() -> None:
     ],
 )
 def test_unknown_observers_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="--observer"):
+    with expect_refusal(key="--observer"):
         parse_observer(text, 6, RING)
 
 
 def test_a_neighbour_needs_a_node_that_sends() -> None:
-    with pytest.raises(UserError, match="node 0 sends to nobody"):
+    with expect_refusal(key="--observer", value="neighbour", names="0"):
         parse_observer("neighbour", 6, [(1, 0)])
 
 

@@ -4,11 +4,11 @@ import math
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from tests.support.refusals import expect_refusal
 from tests.support.releases import composed_delta
 
-from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.profiles import Noise, gaussian, gdp_delta, laplace
-from gossamer.errors import UserError
+from gossamer.methods.claims import km_noise
 from reproductions.noises import exact_delta, exact_epsilon
 from reproductions.noises import variance as variance_of
 
@@ -96,5 +96,5 @@ def test_composition_keeps_the_identifying_mass():
 
 
 def test_wrong_noise_is_refused():
-    with pytest.raises(UserError, match="bound"):
+    with expect_refusal(key="bound", value="-2.0"):
         laplace(1.0, -2.0)

@@ -8,9 +8,10 @@ from tests.support.releases import gaussian
 
 from gossamer.accounting.observers import colluders
 from gossamer.accounting.profiles import gdp_epsilon
-from gossamer.accounting.recompute import by_observer_of, recompute, shared_noise, worst_epsilon
+from gossamer.accounting.recompute import recompute, shared_noise, worst_epsilon
 from gossamer.accounting.releases import Pairwise
 from gossamer.accounting.secrets import Secrets
+from gossamer.results.certificate import by_observer_of
 
 
 def full(sigma):

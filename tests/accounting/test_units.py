@@ -13,7 +13,7 @@ def test_units_in_words() -> None:
     assert PATIENT.words() == "one person (column patient) at one node"
     assert PATIENT.words(2) == "one person (column patient) at up to 2 nodes"
     assert Unit(NODE).words() == "one node, with all of its records"
-    assert (Unit().many, PATIENT.many) == ("records", "persons")
+    assert (Unit().kind, PATIENT.kind) == ("record", "person")
 
 
 @pytest.mark.parametrize(("unit", "kind"), [(Unit(), RECORD), (PATIENT, PERSON), (Unit(NODE), NODE)])

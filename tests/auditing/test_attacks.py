@@ -11,12 +11,12 @@ import torch
 from tests.support.audits import figure, on_axes, outlined, verdict_of
 from tests.support.mechanism import thinner
 from tests.support.observed import N
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.observers import EVERYONE
 from gossamer.auditing import canaries
 from gossamer.auditing.attacks import LENGTH_ROWS, Axes, Lengths, attack_of, observer_of
 from gossamer.auditing.trainings import NoLedger
-from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise.base import COINS, COUNT, NOISE, SAMPLING
 from gossamer.mechanism.sampling import Lot, PoissonSampler
@@ -202,13 +202,13 @@ def test_who_sees_messages_alone_learns_nothing_from_the_models(canary: str) -> 
 
 @pytest.mark.parametrize("observer", ["messages", "final", "neighbour", "coalition:1,2"])
 def test_planned_releases_are_attacked_for_those_who_see_them_all(observer: str) -> None:
-    with pytest.raises(UserError, match="--observer all"):
+    with expect_refusal(key="--observer", remedy=True):
         attack_of(outlined(), observer, "release")
 
 
 def test_a_row_for_every_record_is_refused_where_memory_has_no_room() -> None:
     o = outlined("dp-dkm/lasso", mode="paper", data__n=50_000)
-    with pytest.raises(UserError, match=r"10,000 a node are too many; use at most 3,663"):
+    with expect_refusal(key="privacy.sampling.kind", value="single", names="10,000 3,663", remedy=True):
         attack_of(o, "all", None)
 
 
@@ -250,13 +250,13 @@ def test_noises_that_are_not_gaussian_are_attacked_in_the_messages(family: str) 
 
 def test_fixed_size_sampling_can_only_be_audited_by_replacing() -> None:
     o = outlined(privacy__sampling={"kind": "single"}, mode="paper")
-    with pytest.raises(UserError, match="replace-one"):
+    with expect_refusal(key="privacy.sampling.kind", value="single", names="replace-one"):
         attack_of(o, "all", None)
 
 
 def test_lengths_are_not_measured_on_nodes_that_cannot_draw() -> None:
     o = outlined(privacy__sampling={"kind": "single"}, privacy__adjacency="replace-one", mode="paper")
-    with pytest.raises(UserError, match="--canary dirac"):
+    with expect_refusal(key="privacy.sampling.kind", value="single", names="--canary", remedy=True):
         attack_of(o, "all", "lengths")
 
 
@@ -272,14 +272,14 @@ def test_coins_are_fair_secret_and_their_own() -> None:
     "text", ["everyone", "coalition", "coalition:", "coalition:9", "coalition:a", "coalition:0,1,2,3,4", ""]
 )
 def test_unknown_observers_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="--observer"):
+    with expect_refusal(key="--observer"):
         observer_of(text, build_topology("ring", nodes=N, weights="doubly", seed=0))
 
 
 def test_a_nodes_own_view_is_for_exact_means() -> None:
     ring = build_topology("ring", nodes=N, weights="doubly", seed=0)
     for text in ("node:1", "outsider"):
-        with pytest.raises(UserError, match=r"algorithm\.mixes = 'exact'"):
+        with expect_refusal(key="--observer", names="algorithm.mixes exact", remedy=True):
             observer_of(text, ring)
         windows = window_topology(build_topology("one-peer-exponential", nodes=N, weights="doubly", seed=0), 0)
         assert observer_of(text, windows).name == text

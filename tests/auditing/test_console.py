@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.certificates import audit, certificate, movement, search
+from tests.support.refusals import expect_refusal
 
 from gossamer.auditing.api import run_audit, show
-from gossamer.errors import UserError
 from gossamer.results.terminal import terminal
 
 
@@ -70,12 +70,12 @@ def test_a_search_is_shown_within_80_columns(
 
 
 def test_a_run_is_audited_as_it_was(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no certificate\.json; give a finished run, a recipe or a TOML file"):
+    with expect_refusal(names="certificate.json TOML", remedy=True):
         run_audit(str(tmp_path), observer="all", runs=None)
     (tmp_path / "certificate.json").write_text("{}")
     (tmp_path / "config.toml").write_text(
         'nodes = 2\nrounds = 3\ndata = { kind = "digits" }\nmodel = { kind = "softmax" }\n'
         'topology = { kind = "complete" }\nalgorithm = { kind = "dp-dsgd", lr = 0.1 }\n'
     )
-    with pytest.raises(UserError, match="--set would audit something else than this run"):
+    with expect_refusal(key="--set", names="audit"):
         run_audit(str(tmp_path), sets=["rounds=4"], observer="all", runs=None)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from tests.support.observed import CASES, KM_CASES, ROUNDS, D, N, topology_for, train
+from tests.support.refusals import expect_refusal
 
 from gossamer.auditing.attacks import observer_of
 from gossamer.auditing.recovery import Filter, LinearSystem, visible_senders
 from gossamer.auditing.trainings import StackedExchange
-from gossamer.errors import UserError
 from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
 
@@ -87,5 +87,5 @@ def test_the_filter_is_the_best_linear_test(name: str, view: str) -> None:
 
 def test_the_filter_refuses_what_is_not_linear() -> None:
     for algorithm in (CASES["dinno"][0], KM_CASES["l1"]):
-        with pytest.raises(UserError, match="not linear"):
+        with expect_refusal(key="algorithm", names="linear"):
             LinearSystem(algorithm, topology_for(algorithm, "ring"), D)

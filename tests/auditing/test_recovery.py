@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.support.audits import on_axes, outlined
 from tests.support.observed import CASES, KM_CASES, LR, ROUNDS, D, N, topology_for, train
+from tests.support.refusals import expect_refusal
 from tests.support.registries import rules
 
 from gossamer.algorithms.dsgd import DSGD
@@ -15,7 +16,6 @@ from gossamer.algorithms.means import FilterMean, WindowMean
 from gossamer.algorithms.wrappers import ExactMean
 from gossamer.auditing.recovery import RECOVERIES, Attacker, Draw, LinearSystem, MessageReader, Sign, Step, km
 from gossamer.auditing.trainings import StackedExchange
-from gossamer.errors import UserError
 from gossamer.methods.km.algorithm import KM
 from gossamer.methods.km.method import NoisyMessages, Unreleased
 from gossamer.methods.km.operators import Forward
@@ -108,9 +108,9 @@ def test_operators_and_penalties_that_cannot_be_read_backwards_are_refused() -> 
     for reads in (Twice, Squares):
         algorithm = KM(lr=LR, operator="forward")
         vars(algorithm)["mapping"] = reads(0.1)
-        with pytest.raises(UserError, match="one answer"):
+        with expect_refusal(key="algorithm.operator", value="forward"):
             next(km(algorithm, None))
-    with pytest.raises(UserError, match="the penalty Own has no `undo`"):
+    with expect_refusal(key="penalty", names="undo"):
         next(km(KM(lr=LR, penalty=Own()), None))  # type: ignore[arg-type]
 
 
@@ -127,7 +127,7 @@ def test_the_first_message_of_an_exact_mean_is_the_gradient(kind: str) -> None:
     assert [one.draws for one in found] == [(k,) for k in range(ROUNDS)]
     for one, gradient in zip(found, drawn, strict=True):
         torch.testing.assert_close(one.value, gradient.float(), rtol=1e-6, atol=1e-9)
-    with pytest.raises(UserError, match="only --observer all"):
+    with expect_refusal(key="algorithm.mixes", names="--observer"):
         LinearSystem(algorithm, topology, D)
 
 

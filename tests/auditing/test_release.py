@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.support.balls import one_pass
 
-from gossamer.accounting.claimed import km_noise
 from gossamer.accounting.profiles import gaussian, laplace
 from gossamer.accounting.proven import proven
 from gossamer.accounting.releases import Laplace, TruncatedGaussian
 from gossamer.auditing import verdict as verdicts
 from gossamer.auditing.attacks import Releases, draw
 from gossamer.kernels.noise import Stream
+from gossamer.methods.claims import km_noise
 from reproductions.noises import exact_epsilon
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.audits import outlined, verdict_of
+from tests.support.refusals import expect_refusal
 from torch import nn
 
 from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, Observer
@@ -22,7 +23,6 @@ from gossamer.auditing.canaries import CANARIES
 from gossamer.auditing.trainings import SCORES, Retraining, ScoreFile, batch_stream, train_elsewhere
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.mechanism.noise.base import COINS
 from gossamer.studies.jobs import Engine, Outcome
 from gossamer.training.assemble import assemble
@@ -80,7 +80,7 @@ def test_retraining_continues_where_it_stopped(tmp_path: Path) -> None:
     assert parts["audit"]["bounds"] == whole["audit"]["bounds"]
     lines = (tmp_path / "parts" / SCORES).read_text().splitlines()
     assert len(lines) == 3  # what it belongs to, 100 trainings, 50 more: the first hundred was not run again
-    with pytest.raises(UserError, match="something else"):
+    with expect_refusal(names="audit", remedy=True):
         AuditRequest(config=config, runs=150, observer="final", canary="mislabelled").run_into(tmp_path / "parts")
 
 
@@ -159,7 +159,7 @@ def train(executor: Any, folder: Path) -> list[tuple[int, int]]:
 
 
 def test_batches_are_those_of_this_process_and_kept_as_they_come(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="batch 1 of the audit failed: no room"):
+    with expect_refusal(key="batch", value="1"):
         train(Inline(failing=1), tmp_path)
     again = Inline()
     assert train(again, tmp_path) == [(10, 10)]
@@ -175,9 +175,9 @@ def test_batches_are_those_of_this_process_and_kept_as_they_come(tmp_path: Path)
 
 def test_only_trainings_go_elsewhere_and_no_code() -> None:
     there = "dask:tcp://127.0.0.1:1"
-    with pytest.raises(UserError, match=r"--canary"):
+    with expect_refusal(key="--engine", value="dask:tcp://127.0.0.1:1", names="--canary"):
         AuditRequest(config=config(), engine=there, canary="release")
-    with pytest.raises(UserError, match="--module"):
+    with expect_refusal(key="--engine", value="dask:tcp://127.0.0.1:1", names="--module"):
         AuditRequest(config=config(), engine=there, canary="blank", module=nn.Linear(1, 1))
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from tests.support.audits import on_axes, outlined, verdict_of
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.observers import EVERYONE, colluders
 from gossamer.auditing import verdict as verdicts
 from gossamer.auditing.attacks import Axes, attack_of, observer_of
 from gossamer.auditing.bounds import Coins
 from gossamer.auditing.shared_noise import Secrets, proven_against
-from gossamer.errors import UserError
 from gossamer.kernels.noise import Indices, Stream
 from gossamer.mechanism.noise.base import NOISE
 from gossamer.mechanism.noise.pairwise import PairwiseNoise
@@ -202,12 +202,12 @@ def test_what_cannot_be_audited_says_what_can() -> None:
     replaced = {"privacy__sampling": {"kind": "fixed-size", "lot": 8}, "privacy__adjacency": "replace-one"}
     replaced["data__train_rows"] = 1000
     for changes, observer, canary, words in (
-        ({"nodes": 120}, "all", None, "use --observer all\\+0"),
-        ({"algorithm__kind": "dp-dinno", "topology__kind": "ring"}, "all", None, "--canary release"),
-        (replaced, "all", None, "--canary release"),
-        ({}, "all", "blank", "--observer final or --canary dirac"),
+        ({"nodes": 120}, "all", None, "nodes 120 --observer all 0"),
+        ({"algorithm__kind": "dp-dinno", "topology__kind": "ring"}, "all", None, "privacy.sampling.kind --canary"),
+        (replaced, "all", None, "privacy.sampling.kind --canary"),
+        ({}, "all", "blank", "--canary blank --observer"),
     ):
-        with pytest.raises(UserError, match=words):
+        with expect_refusal(names=words):
             attack_of(shared(**changes), observer, canary)
 
 

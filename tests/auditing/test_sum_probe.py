@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.audits import outlined
+from tests.support.refusals import expect_refusal
 from tests.support.unsafe_modules import (
     CLASSES,
     FEATURES,
@@ -29,7 +30,6 @@ from gossamer.auditing.sensitivity import search as search_with
 from gossamer.auditing.sum_probe import LATER, OTHER, OWN, LotScene, SumProbe, scenes
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.mechanism.clipping import NormalisedClip
 from gossamer.training.assemble import Parts, assemble
 from gossamer.training.plan import Plan
@@ -290,7 +290,7 @@ def test_it_ends_when_its_tries_or_its_seconds_are_used_up() -> None:
 
 
 def test_what_bounds_no_record_is_refused() -> None:
-    with pytest.raises(UserError, match=r"privacy\.clip\.kind = 'none'"):
+    with expect_refusal(key="privacy.clip.kind", value="none"):
         search(assemble(outlined(**{"baseline": "non-private"})))
 
 
@@ -298,7 +298,7 @@ def test_a_module_that_stops_on_ordinary_records_is_one_sentence() -> None:
     def broken(module: nn.Module) -> Any:
         raise RuntimeError("shapes\ndo not fit")
 
-    with pytest.raises(UserError, match=r"stops on ordinary records: RuntimeError: shapes$"):
+    with expect_refusal(key="module", names="RuntimeError"):
         search(parts(), tries=10, make_vector=broken)
 
 

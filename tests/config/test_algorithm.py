@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import pytest
 from pydantic import Field
+from tests.support.refusals import expect_refusal
 
 import gossamer
 from gossamer import algorithms as rules
@@ -16,7 +17,6 @@ from gossamer.algorithms.base import Grad, Mix, Schedule
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.config.methods import CONTEXT, MEANINGS, PRESETS, algorithms, method_names
-from gossamer.errors import UserError
 from gossamer.options.registry import options_of
 
 
@@ -83,7 +83,7 @@ def test_a_new_algorithm_is_a_method_with_a_default_preset(patient: None, tmp_pa
     assert (config.privacy.clip.kind, config.privacy.clip.bound) == ("constant", 1.0)
     assert (config.privacy.noise.schedule.kind, config.privacy.claim) == ("constant", "none")
     assert (config.privacy.sampling.kind, config.privacy.sampling.lot) == ("poisson", 32)
-    with pytest.raises(UserError, match=r"algorithm\.pace = 2.*1"):
+    with expect_refusal(key="algorithm.pace", value="2", names="1", remedy=True):
         resolve(recipe, {**changes, "algorithm.pace": 2})
     outcome = gossamer.run(recipe, changes, out=tmp_path / "r")
     assert 0 < outcome.result["epsilon_proven"] <= 8

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.config.recipes import read_toml
-from gossamer.errors import UserError
 
 
 def test_a_file_is_read_or_said_to_be_wrong(tmp_path: Path) -> None:
@@ -15,7 +14,7 @@ def test_a_file_is_read_or_said_to_be_wrong(tmp_path: Path) -> None:
     file.write_text("nodes = 3\n")
     assert read_toml(file) == {"nodes": 3}
     file.write_text("nodes = \n")
-    with pytest.raises(UserError, match=r"run\.toml is not valid TOML: "):
+    with expect_refusal(key="run.toml", names="TOML"):
         read_toml(file)
-    with pytest.raises(UserError, match=r"none\.toml cannot be read: No such file"):
+    with expect_refusal(key="none.toml", names="file"):
         read_toml(tmp_path / "none.toml")

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.config import recipes
 from gossamer.config.checks import check
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 
 FULL = {"privacy.sampling": {"kind": "full"}}
 
@@ -18,15 +17,20 @@ def test_records_go_with_everything_and_nodes_with_full_lots() -> None:
         )
     )
     check(resolve(recipes.read("quickstart"), {"privacy.unit": "node", **FULL}))
-    with pytest.raises(UserError, match=r"use 'full', not 'poisson'"):
+    with expect_refusal(key="privacy.unit", value="node", names="full poisson", remedy=True):
         check(resolve(recipes.read("quickstart"), {"privacy.unit": "node"}))
 
 
 def test_a_unit_is_a_word_or_a_table() -> None:
     unit = resolve(recipes.read("quickstart"), {"privacy.unit.column": "patient"}).privacy
     assert unit.protects.words(unit.max_sites) == "one person (column patient) at one node"
-    for wrong in ("person", {"max_records": 3}, {"column": "a", "max_sites": 0}, {"column": ""}):
-        with pytest.raises(UserError, match=r"privacy\.unit"):
+    for wrong, names in (
+        ("person", "privacy.unit person"),
+        ({"max_records": 3}, "privacy.unit.column"),
+        ({"column": "a", "max_sites": 0}, "privacy.unit.max_sites 0"),
+        ({"column": ""}, "privacy.unit.column"),
+    ):
+        with expect_refusal(names=names):
             resolve(recipes.read("quickstart"), {"privacy.unit": wrong})
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from tests.support.mechanism import levels
+from tests.support.refusals import expect_refusal
 
 from gossamer import algorithms
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.config.methods import Algorithm
-from gossamer.errors import UserError
 from gossamer.mechanism.clipping import QuantileClip, Stretches, clips
 from gossamer.mechanism.noise import families
 from gossamer.mechanism.noise.base import Mechanism
@@ -69,7 +69,7 @@ class Boasting(Gaussian):
 
 def test_noise_that_plans_more_than_it_adds_is_refused(register: Register) -> None:
     register(families, "boasting", Boasting)
-    with pytest.raises(UserError, match="plans more noise than it adds"):
+    with expect_refusal(key="privacy.noise.family.kind", value="boasting"):
         assemble(outlined(privacy__noise__family={"kind": "boasting"}))
 
 
@@ -86,7 +86,7 @@ def test_noise_that_plans_more_than_it_adds_in_one_draw_is_refused(register: Reg
     level = {"kind": "sequence", "values": [20.0, 10.0, 20.0]}
     fixed = {"privacy__epsilon": None, "privacy__noise__multiplier": 20.0, "privacy__noise__schedule": level}
     assemble(outlined(rounds=3, **fixed))
-    with pytest.raises(UserError, match="plans more noise than it adds"):
+    with expect_refusal(key="privacy.noise.family.kind", value="boasting"):
         assemble(outlined(rounds=3, **fixed, privacy__noise__family={"kind": "boasting"}))
 
 
@@ -103,7 +103,7 @@ def test_a_count_must_leave_something_of_the_largest_noise_of_all_draws() -> Non
         if not refused:
             assemble(o)
             continue
-        with pytest.raises(UserError, match=r"privacy\.clip\.count_noise = 20"):
+        with expect_refusal(key="privacy.clip.count_noise", value="20.0"):
             assemble(o)
 
 
@@ -111,7 +111,7 @@ def test_lemma_4_looks_at_a_long_step_in_the_middle(monkeypatch: pytest.MonkeyPa
     outlined(**SHARED)
     peak = Stretches((0.1, 5.0, 0.1), 3)
     monkeypatch.setattr(Algorithm, "step_sizes", lambda self, rounds: peak)
-    with pytest.raises(UserError, match=r"algorithm\.lr = 5\.0 breaks Lemma 4"):
+    with expect_refusal(key="algorithm.lr", value="5.0", names="4"):
         outlined(**SHARED, rounds=3)
 
 
@@ -133,19 +133,19 @@ def test_claims_for_equal_noise_take_the_least_of_all_draws(claim: str) -> None:
     [
         (
             {"privacy__clip": {"kind": "decaying", "start": 1e-9, "ratio": 1e6}},
-            "a bound of .*e-1[345] in one",
+            "privacy.clip.kind decaying bound",
         ),
-        ({"privacy__clip": {"kind": "constant", "bound": 1e-30}}, r"privacy\.clip\.bound = 1e-30"),
-        ({"privacy__clip": {"kind": "constant", "bound": 1e30}}, r"privacy\.clip\.bound = 1e\+?30"),
-        ({"privacy__clip": {"kind": "decaying", "start": 1.0, "ratio": 1e40}}, r"privacy\.clip\.ratio"),
-        ({"privacy__clip": {"kind": "sequence", "values": [1.0, 1e-20, 1.0]}}, r"privacy\.clip\.values"),
-        ({"privacy__clip": {"kind": "normalised", "gamma": 1e-30}}, r"privacy\.clip\.gamma = 1e-30"),
-        ({"privacy__noise__multiplier": 1e-31, "privacy__epsilon": None}, "privacy.noise would have scale"),
+        ({"privacy__clip": {"kind": "constant", "bound": 1e-30}}, "privacy.clip.bound 1e-30"),
+        ({"privacy__clip": {"kind": "constant", "bound": 1e30}}, "privacy.clip.bound 30"),
+        ({"privacy__clip": {"kind": "decaying", "start": 1.0, "ratio": 1e40}}, "privacy.clip.ratio"),
+        ({"privacy__clip": {"kind": "sequence", "values": [1.0, 1e-20, 1.0]}}, "privacy.clip.values[1] 1e-20"),
+        ({"privacy__clip": {"kind": "normalised", "gamma": 1e-30}}, "privacy.clip.gamma 1e-30"),
+        ({"privacy__noise__multiplier": 1e-31, "privacy__epsilon": None}, "privacy.noise scale"),
     ],
 )
 def test_bounds_and_noise_that_float32_cannot_say_are_refused(changes: dict[str, Any], says: str) -> None:
     """In any draw: what rounds to 0 or to ∞ is not what the ledger says."""
-    with pytest.raises(UserError, match=says):
+    with expect_refusal(names=says):
         outlined(**{"rounds": 4, **changes})
 
 
@@ -165,14 +165,14 @@ def test_local_models_take_the_plain_gaussian_alone(register: Register) -> None:
     """They draw their noise themselves, so another mechanism's word about it would be nobody's."""
     register(families, "boasting", Boasting)
     outlined(**SHARED)
-    with pytest.raises(UserError, match=r"privacy\.noise\.family\.kind = 'boasting'"):
+    with expect_refusal(key="privacy.noise.family.kind", value="boasting"):
         outlined(**SHARED, privacy__noise__family={"kind": "boasting"})
 
 
 @pytest.mark.parametrize("power", [0.0, 0.001, 0.5])
 def test_lemma_4_looks_at_the_longest_step_of_the_schedule(power: float) -> None:
     grows = {"start": 0.1, "decay": 1000.0, "power": power}
-    with pytest.raises(UserError, match="breaks Lemma 4"):
+    with expect_refusal(key="algorithm.lr", names="4"):
         outlined(**{**SHARED, "algorithm.lr": grows})
     outlined(**{**SHARED, "algorithm.lr": {**grows, "decay": 1.0}})
 
@@ -181,7 +181,7 @@ def test_lemma_4_looks_at_the_longest_step_of_the_schedule(power: float) -> None
 def test_scaled_records_bound_no_gradient(kind: str) -> None:
     changes = {"algorithm.kind": kind, "topology.kind": "ring", "algorithm.lr": 0.1}
     graph = changes if kind != "dyn-d2p" else {"algorithm.kind": kind}
-    with pytest.raises(UserError, match=r"privacy\.clip\.kind = 'record-ball'"):
+    with expect_refusal(key="privacy.clip.kind", value="record-ball"):
         outlined(**graph, privacy__clip={"kind": "record-ball"})
 
 
@@ -192,9 +192,9 @@ class MyQuantile(QuantileClip):
 
 def test_a_clip_is_judged_by_what_it_does_not_by_its_name(register: Register) -> None:
     register(clips, "my-quantile", MyQuantile)
-    with pytest.raises(UserError, match="Gaussian noise"):
+    with expect_refusal(key="privacy.noise.family.kind", value="laplace"):
         outlined(privacy__clip={"kind": "my-quantile"}, privacy__noise__family={"kind": "laplace"})
-    with pytest.raises(UserError, match="needs a clip that stays the same"):
+    with expect_refusal(key="privacy.centre", value="0.1"):
         outlined(privacy__clip={"kind": "my-quantile"}, privacy__centre=0.1)
 
 
@@ -203,7 +203,7 @@ def test_a_private_mean_does_not_turn_resolvents_into_gradients() -> None:
         "algorithm.kind": "dp-dkm", "topology.kind": "ring", "algorithm.lr": 0.5, "algorithm.operator": "backward",
         "loss": {"kind": "logistic"}, "data.positive": 3,
     }  # fmt: skip
-    with pytest.raises(UserError, match="takes resolvents"):
+    with expect_refusal(key="privacy.centre", names="resolvents"):
         outlined(**km, model__kind="softmax", privacy__centre=0.1)
 
 
@@ -223,7 +223,7 @@ def test_a_noise_may_have_options_of_any_type(register: Register) -> None:
 
 def test_an_algorithm_cannot_take_a_methods_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(algorithms.RULES, "dyn-d2p", "gossamer.algorithms.dsgd:DSGD")
-    with pytest.raises(UserError, match="'dyn-d2p', which is a method's name"):
+    with expect_refusal(key="algorithm", names="dyn-d2p"):
         resolve(recipes.read("quickstart"), {"algorithm.kind": "nothing-yet"})
 
 
@@ -242,7 +242,7 @@ def test_a_mechanism_that_forgets_to_add_its_noise_cannot_be_made() -> None:
 @pytest.mark.parametrize(("kind", "claim"), [("dyn-d2p", "lemma4"), ("dp-dsgd", "dp-dkm"), ("dp-dkm", "lemma4")])
 def test_another_methods_claim_is_not_this_ones(kind: str, claim: str) -> None:
     graph = {} if kind == "dyn-d2p" else {"topology.kind": "ring", "algorithm.lr": 0.1}
-    with pytest.raises(UserError, match=f"privacy.claim = '{claim}' is another method's"):
+    with expect_refusal("privacy.claim", claim):
         outlined(algorithm__kind=kind, privacy__claim=claim, **graph)
 
 

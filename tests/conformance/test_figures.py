@@ -15,6 +15,7 @@ import pytest
 import torch
 from tests.support.own_records import on_table, write_table
 from tests.support.recorded import Case, offline_cases
+from tests.support.refusals import expect_refusal
 from torch.func import functional_call
 
 import gossamer
@@ -119,7 +120,7 @@ def test_models_without_noise_are_not_judged_beside_an_epsilon(key: str, tmp_pat
         **SHARED,
         "privacy": ONE_PASS,
     }
-    with pytest.raises(UserError, match=rf"algorithm\.{key} = 'local'"):
+    with expect_refusal(f"algorithm.{key}", "local"):
         api.plan(asked, {f"algorithm.{key}": "local"})
     for i, allowed in enumerate(({"privacy.noise.source": "seeded"}, {"mode": "paper"})):
         (tmp_path / str(i)).mkdir()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.consortia import RECIPE, Clock, on_disk, rows
+from tests.support.refusals import expect_refusal
 
 import gossamer
 from gossamer.consortium.authority import make_site_key
@@ -73,7 +74,7 @@ def test_a_whole_set_verifies_and_says_what_everyone_spent(ended: Ended, tmp_pat
     assert any(ended.study.roster.fingerprint in line for line in said)
     again = ended.verify(ended.files(tmp_path), authority=ended.study.roster.fingerprint)
     assert again[-1] == "the authority is the one that was asked for"
-    with pytest.raises(UserError, match="another consortium"):
+    with expect_refusal(key="roster", names="consortium"):
         ended.verify(ended.files(tmp_path), authority="ab" * 32)
 
 
@@ -90,9 +91,9 @@ def test_the_statement_leaves_the_runs_own_signature_whole(ended: Ended) -> None
 
 def test_none_may_be_missing_and_none_twice(ended: Ended, tmp_path: Path) -> None:
     clinic, mercy = ended.files(tmp_path)
-    with pytest.raises(UserError, match="the certificate of mercy is missing"):
+    with expect_refusal(key="certificate", names="mercy"):
         ended.verify([clinic])
-    with pytest.raises(UserError, match="one more certificate of the site mercy"):
+    with expect_refusal(key="mercy.json", names="certificate"):
         ended.verify([clinic, mercy, mercy])
 
 
@@ -111,64 +112,64 @@ def test_every_changed_figure_is_noticed(ended: Ended, tmp_path: Path) -> None:
         with pytest.raises(UserError):
             ended.verify(ended.files(tmp_path, mercy={**whole, "site": statement}))
         statement.pop(key)
-        with pytest.raises(UserError, match="is not what"):
+        with expect_refusal(key="mercy.json"):
             ended.verify(ended.files(tmp_path, mercy={**whole, "site": statement}))
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c: c.update(rounds=5), "rounds = 5, and the study has 4"),
-        (lambda c: c.update(mode="paper"), "mode = 'paper'"),
-        (lambda c: c.update(method="sgp"), "method = 'sgp'"),
-        (lambda c: c.update(noise_source="seeded"), "noise_source = 'seeded'"),
-        (lambda c: c["public_constants"][1].update(records=99), "another number of records"),
-        (lambda c: c["epsilon_by_node"][1].update(proven=4.1), "proven ε ≤ 4.1 .*; the study asks for 4"),
+        (lambda c: c.update(rounds=5), "5 4"),
+        (lambda c: c.update(mode="paper"), "paper"),
+        (lambda c: c.update(method="sgp"), "sgp"),
+        (lambda c: c.update(noise_source="seeded"), "noise_source seeded"),
+        (lambda c: c["public_constants"][1].update(records=99), "records"),
+        (lambda c: c["epsilon_by_node"][1].update(proven=4.1), "4.1 4"),
         (
             lambda c: c["epsilon_by_node"][1].update(proven=None),
-            "nothing is proven .*; the study asks for 4",
+            "4",
         ),
-        (lambda c: c.update(epsilon_by_node=[]), "does not hold what"),
+        (lambda c: c.update(epsilon_by_node=[]), "mercy.json"),
     ],
 )
 def test_a_site_cannot_sign_another_study_than_was_agreed(
     ended: Ended, tmp_path: Path, change: Callable[[dict[str, Any]], Any], why: str
 ) -> None:
-    with pytest.raises(UserError, match=why):
+    with expect_refusal(key="mercy.json", names=why):
         ended.verify(ended.files(tmp_path, mercy=ended.signed("mercy", change)))
 
 
 def test_only_the_rosters_key_signs_for_a_site(ended: Ended, tmp_path: Path) -> None:
     stranger = ended.signed("mercy", key=make_site_key())
-    with pytest.raises(UserError, match="not what mercy signed"):
+    with expect_refusal(key="mercy.json", names="signed"):
         ended.verify(ended.files(tmp_path, mercy=stranger))
     others = ended.signed("mercy", key=Site.read(ended.folder / "clinic").key())
-    with pytest.raises(UserError, match="not what mercy signed"):
+    with expect_refusal(key="mercy.json", names="signed"):
         ended.verify(ended.files(tmp_path, mercy=others))
     renamed = ended.signed("mercy")
     renamed["site"] = {**renamed["site"], "site": "lab"}
-    with pytest.raises(UserError, match="'lab', not a site of the study"):
+    with expect_refusal(key="mercy.json", names="lab site"):
         ended.verify(ended.files(tmp_path, mercy=renamed))
 
 
 def test_ledgers_are_each_sites_own(ended: Ended, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="states ledger_head"):
+    with expect_refusal(key="mercy.json", names="ledger_head"):
         ended.verify(ended.files(tmp_path, mercy=ended.signed("mercy", ledger_head=ended.stated["ledger_heads"][0])))
     copied = ended.signed("mercy", lambda c: c["ledger_heads"].__setitem__(1, c["ledger_heads"][0]))
-    with pytest.raises(UserError, match="two sites state the same ledger"):
+    with expect_refusal(key="sites", names="ledger"):
         ended.verify(ended.files(tmp_path, mercy=copied))
 
 
 def test_another_study_of_the_same_consortium_is_another(ended: Ended, tmp_path: Path) -> None:
     other, _, _ = pack(ended.north, RECIPE, {"data.features": ["a", "b"]}, out=tmp_path / "other.study")
-    with pytest.raises(UserError, match="is of another study"):
+    with expect_refusal(key="mercy.json", names="study"):
         ended.verify(ended.files(tmp_path, mercy=ended.signed("mercy", study=other)))
 
 
 def test_a_plain_certificate_is_no_sites(ended: Ended, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="signed by no site"):
+    with expect_refusal(key="mercy.json", names="site"):
         ended.verify(ended.files(tmp_path, mercy=ended.stated))
-    with pytest.raises(UserError, match="is damaged"):
+    with expect_refusal(key="mercy.json", names="damaged"):
         ended.verify(ended.files(tmp_path, mercy={"site": {}}))
 
 
@@ -179,7 +180,7 @@ def test_joiners_owe_a_certificate_and_the_revoked_are_named(tmp_path: Path) -> 
     request, _ = join(invite, listen="none", records=7, folder=tmp_path / "lab")
     ended.north.approve("lab", request.read_bytes(), "a file", at_round=2)
     newest = ended.north.roster_file
-    with pytest.raises(UserError, match="the certificate of lab is missing"):
+    with expect_refusal(key="certificate", names="lab"):
         ended.verify(paths, roster_file=newest)
     ended.north.revoke("lab", 3)
     said = ended.verify(paths, roster_file=newest)
@@ -188,7 +189,7 @@ def test_joiners_owe_a_certificate_and_the_revoked_are_named(tmp_path: Path) -> 
     ended.north.revoke("mercy", 3)
     assert any("mercy was revoked" in line for line in ended.verify(paths[:1], roster_file=newest))
     elsewhere = Coordinator.init("south", tmp_path / "south")
-    with pytest.raises(UserError, match="another consortium's roster"):
+    with expect_refusal(key="south.roster", names="consortium"):
         ended.verify(paths, roster_file=elsewhere.roster_file)
 
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.traced import total
 
 from gossamer.accounting.ledger import read_all
@@ -16,7 +17,6 @@ from gossamer.consortium.certificates import verify_set
 from gossamer.consortium.demo import NAMES, demo, prepare, start
 from gossamer.consortium.journal import FileStorage, Journal
 from gossamer.consortium.mass import Mass
-from gossamer.errors import UserError
 from gossamer.runtime.launch import end as stop
 from gossamer.training.certificates import verify
 
@@ -102,7 +102,7 @@ def test_a_site_that_stops_ends_the_demo_with_its_own_words(tmp_path: Path, monk
 
     children: list[subprocess.Popen[bytes]] = []
     monkeypatch.setattr("gossamer.consortium.demo.start", broken)
-    with pytest.raises(UserError, match=r"^birch stopped: the disk is full"):
+    with expect_refusal(key="birch", names="disk"):
         demo(tmp_path, sites=2, rounds=3, limit=30, say=lambda sentence: None)
     assert len(children) == 2
     assert all(child.returncode is not None for child in children)  # nobody is left behind

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.refusals import expect_refusal
 
 from gossamer.consortium import files
 from gossamer.consortium.files import read_signed, write_signed
@@ -43,7 +44,7 @@ def test_names_that_are_folders_hosts_and_words(name: str) -> None:
     ],
 )
 def test_names_that_could_leave_their_folder_or_mean_two_hosts_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match="small letters, digits and hyphens"):
+    with expect_refusal(key="site", names="letters", remedy=True):
         files.check_field(files.Name, "the site's name", name)
 
 
@@ -66,7 +67,7 @@ def test_addresses(address: str) -> None:
      "999.1.1.1:7", "a..b:7", "-a:7", "a:7\n", "[1.2.3.4]:7"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match="host:port"):
+    with expect_refusal(key="--listen", names="host", remedy=True):
         files.check_field(files.Listen, "--listen", address)
 
 
@@ -131,18 +132,18 @@ def test_whatever_comes_is_a_sentence(content: bytes) -> None:
 
 
 def test_a_signature_over_a_roster_is_none_over_a_study() -> None:
-    with pytest.raises(UserError, match="is no study"):
+    with expect_refusal(key="file", names="study"):
         opened(CONTENT, "study")
-    with pytest.raises(UserError, match="not what the consortium's authority signed"):
+    with expect_refusal(key="file", names="authority"):
         opened(CONTENT.replace(b"gossamer roster 1", b"gossamer study 1"), "study")
 
 
 def test_another_key_and_names_twice_are_refused() -> None:
     other = write_signed("roster", {"version": 3}, Ed25519PrivateKey.generate().sign)
-    with pytest.raises(UserError, match="not what the consortium"):
+    with expect_refusal(key="file", names="consortium"):
         opened(other)
     said = b'gossamer roster 1\n{"version": 3, "version": 4}\n'
-    with pytest.raises(UserError, match="not a JSON object"):
+    with expect_refusal(key="file", names="JSON"):
         opened(said + f"signature {KEY.sign(said).hex()}\n".encode())
 
 

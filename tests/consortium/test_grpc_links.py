@@ -21,6 +21,7 @@ import grpc
 import psutil
 import pytest
 from tests.support.chaos import Chaos
+from tests.support.refusals import expect_refusal
 from tests.support.sites import QUICK, Authority, member, wait_up
 from tests.support.unruly import Unruly as UnrulyMember
 from tests.support.unruly import writes
@@ -41,7 +42,6 @@ from gossamer.consortium.grpc_links import (
 )
 from gossamer.consortium.links import Arrival
 from gossamer.consortium.roster import Member
-from gossamer.errors import UserError
 
 CA = Authority()
 A, B, C = CA.site("alpha"), CA.site("beta"), CA.site("gamma")
@@ -613,17 +613,17 @@ def test_a_parcel_that_waits_goes_out_when_the_link_comes_up(opened: Opened) -> 
 def test_mistakes_are_one_sentence() -> None:
     roster = [member(A), member(B)]
     for site, members, words in (
-        (C, roster, "does not have 'gamma'"),
-        (CA.site("alpha"), roster, "another certificate of 'alpha'"),
+        (C, roster, "gamma"),
+        (CA.site("alpha"), roster, "alpha"),
     ):
-        with pytest.raises(UserError, match=words):
+        with expect_refusal(key="roster", names=words):
             GrpcLinks(site, members)
 
 
 def test_a_port_that_is_taken_is_named(opened: Opened) -> None:
     listener = opened(B, member(A), listen=True)
     for place_ in (f"127.0.0.1:{listener.port}", "192.0.2.1:0"):
-        with pytest.raises(UserError, match=f"listen = '{place_}'"):
+        with expect_refusal("listen", place_):
             GrpcLinks(A, [member(A), member(B)], place_)
 
 

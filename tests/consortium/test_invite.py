@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.consortia import START
+from tests.support.refusals import expect_refusal
 
 from gossamer.consortium.authority import Invite, make_site_key, public_bytes, read_request, write_request
 from gossamer.consortium.files import stamp, write_signed
@@ -29,7 +30,7 @@ def test_every_changed_character_of_an_invite_is_refused() -> None:
     for place, old in enumerate(TEXT):
         for new in "aZ0-_.":
             if new != old:
-                with pytest.raises(UserError, match="copy the whole line"):
+                with expect_refusal(key="invite", names="pki", remedy=True):
                     Invite.read(TEXT[:place] + new + TEXT[place + 1 :])
 
 
@@ -44,7 +45,7 @@ def test_no_other_text_is_an_invite(place: int, put: str, cut: int) -> None:
 
 def test_an_invite_ends() -> None:
     INVITE.check_expiry(START + timedelta(days=6, hours=23))
-    with pytest.raises(UserError, match="ended on 8 March 2026"):
+    with expect_refusal(key="invite", names="8 2026"):
         INVITE.check_expiry(START + timedelta(days=7))
 
 
@@ -65,26 +66,26 @@ def test_every_changed_byte_of_a_request_is_refused() -> None:
 
 def test_a_request_of_another_invite_is_refused() -> None:
     again = Invite(consortium="north", site="mercy", authority="ab" * 32, expires=ENDS)
-    with pytest.raises(UserError, match="not made with the open invite of mercy"):
+    with expect_refusal(key="file", names="mercy"):
         read_request(REQUEST, again, "a file")
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"site": "clinic"}, "another name"),
-        ({"consortium": "south"}, "another name"),
+        ({"site": "clinic"}, "file name"),
+        ({"consortium": "south"}, "file name"),
         ({"records": 0}, "records"),
         ({"records": True}, "records"),
         ({"records": 1.5}, "records"),
         ({"address": "mercy"}, "address"),
         ({"address": 7}, "address"),
-        ({"request": "nothing"}, "signing request"),
-        ({"request": 3}, "request"),
-        ({"more": 1}, "more"),
+        ({"request": "nothing"}, "file request"),
+        ({"request": 3}, "request 3"),
+        ({"more": 1}, "file more"),
     ],
 )
 def test_also_the_holder_of_the_invite_must_write_a_request(change: dict[str, object], why: str) -> None:
     body = json.loads(REQUEST.partition(b"\n")[2].rpartition(b"signature ")[0])
-    with pytest.raises(UserError, match=why):
+    with expect_refusal(names=why):
         read_request(write_signed("request", body | change, INVITE.authenticate), INVITE, "a file")

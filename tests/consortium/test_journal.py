@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.consortium import Private
+from tests.support.refusals import expect_refusal
 from tests.support.simulated_links import CrashError, MemoryStorage
 
 from gossamer.consortium.journal import FileStorage, Journal, JournaledGradient, Released
-from gossamer.errors import UserError
 
 
 def snapshot(journal: Journal, number: int, uses: int = 0) -> None:
@@ -45,7 +45,7 @@ def test_a_file_gives_back_the_last_snapshot_and_what_was_released_since(tmp_pat
 
 def test_two_processes_cannot_have_one_journal(tmp_path: Path) -> None:
     first = FileStorage(tmp_path / "journal")
-    with pytest.raises(UserError, match="another process runs the site"):
+    with expect_refusal(key="another", names="process"):
         FileStorage(tmp_path / "journal")
     first.close()
     FileStorage(tmp_path / "journal").close()
@@ -96,7 +96,7 @@ def test_damage_before_the_tail_is_refused() -> None:
     for at in (0, 60, len(storage.data) // 2):
         spoilt = bytearray(storage.data)
         spoilt[at] ^= 1
-        with pytest.raises(UserError, match="journal is damaged at byte"):
+        with expect_refusal(key="journal", names="byte"):
             Journal(MemoryStorage(data=bytes(spoilt)))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.consortia import RECIPE, Clock, accepted, on_disk, rows
+from tests.support.refusals import expect_refusal
 from tests.support.simulated_links import CrashError, Network, SimulatedLinks
 from tests.support.spoilt_frames import changed
 from tests.support.traced import total
@@ -154,7 +155,7 @@ def test_two_sites_train_and_their_certificates_are_one_set(tmp_path: Path) -> N
         assert read_metrics(done.directory / "metrics.jsonl")[-1]["round"] == 4
         assert "consensus_distance" not in done.result
         assert not (done.directory / "average.safetensors").exists()
-        with pytest.raises(UserError, match="its part is done"):
+        with expect_refusal(key="run", names="part"):
             study.take_part(Network(list(SITES)), name)
 
 
@@ -183,7 +184,7 @@ def test_without_its_journal_a_site_that_has_drawn_does_not_begin_anew(tmp_path:
         with pytest.raises(CrashError):
             study.take_part(network, "mercy", 3)
         (study.out("mercy") / JOURNAL).unlink()
-        with pytest.raises(UserError, match=r"journal is empty, and [2-4] draws were paid for"):
+        with expect_refusal(key="journal", names="paid"):
             study.take_part(network, "mercy")
 
     def alone(network: Network) -> None:
@@ -206,7 +207,7 @@ def test_a_site_whose_neighbours_are_gone_stops_and_may_leave(tmp_path: Path) ->
             study.take_part(network, "mercy", 1)
 
     def alone(network: Network) -> None:
-        with pytest.raises(UserError, match=r"no neighbour of clinic was heard for 3 s.*peer leave"):
+        with expect_refusal(key="neighbour", names="clinic 3", remedy=True):
             study.take_part(network, "clinic")
         study.take_part(network, "clinic", leaving=True)
 
@@ -220,7 +221,7 @@ def test_nothing_is_drawn_in_isolation(tmp_path: Path) -> None:
     network = Network(list(SITES))
 
     def alone() -> None:
-        with pytest.raises(UserError, match="none of mercy was heard"):
+        with expect_refusal(key="mercy", names="heard"):
             study.take_part(network, "clinic")
 
     network.run({"clinic": alone})
@@ -231,7 +232,7 @@ def test_a_cap_is_kept(tmp_path: Path) -> None:
     study = Study(tmp_path)
     site = tmp_path / "mercy" / "site.toml"
     site.write_text(site.read_text().replace("cap = 8.0", "cap = 1.0"))
-    with pytest.raises(UserError, match="cap"):
+    with expect_refusal(key="privacy.cap", value="1", remedy=True):
         study.take_part(Network(list(SITES)), "mercy")
     assert not (study.out("mercy") / OF_SITE).exists()
 
@@ -277,7 +278,7 @@ def test_one_joins_and_one_leaves_at_a_round(tmp_path: Path) -> None:
     assert part["epsilon_by_node"][3]["proven"] < whole["epsilon_by_node"][2]["proven"] <= 4.0
     last = read_metrics(study.done["wing"].directory / "metrics.jsonl")[-1]
     assert last["epsilon_proven"] >= part["epsilon_by_node"][3]["proven"]
-    with pytest.raises(UserError, match=r"'wing', not a site of the study by roster 4.*--roster"):
+    with expect_refusal(key="certificate.json", names="wing 4 --roster", remedy=True):
         verify_set([study.out("wing") / OF_SITE], study.file)
 
 
@@ -359,7 +360,7 @@ def test_who_was_revoked_while_away_certifies_what_was_spent(tmp_path: Path) -> 
         study.take_part(network, "mercy")
 
     def alone(network: Network) -> None:
-        with pytest.raises(UserError, match="no neighbour of clinic"):
+        with expect_refusal(key="neighbour", names="clinic"):
             study.take_part(network, "clinic")
 
     study.run(mercy=revoked, clinic=alone)
@@ -383,11 +384,11 @@ def test_who_lacks_the_roster_of_the_others_is_told(tmp_path: Path) -> None:
     study.accept("clinic", "lab")
 
     def behind(network: Network) -> None:
-        with pytest.raises(UserError, match="no neighbour of mercy was heard"):
+        with expect_refusal("neighbour", names="mercy"):
             study.take_part(network, "mercy")
 
     def alone(network: Network) -> None:
-        with pytest.raises(UserError, match="no neighbour of clinic was heard"):
+        with expect_refusal("neighbour", names="clinic"):
             study.take_part(network, "clinic")
 
     study.run(mercy=behind, clinic=alone)
@@ -492,7 +493,7 @@ def test_weight_that_is_made_up_bit_by_bit_is_bounded_and_its_source_named(
 
 def test_one_other_site_that_says_it_is_at_the_end_is_not_enough_for_a_certificate(tmp_path: Path) -> None:
     study = Study(tmp_path, sites=("clinic", "mercy"), rounds=12)
-    with pytest.raises(UserError, match=r"mercy is in round 12 of 12, which no other site confirms.*peer leave"):
+    with expect_refusal(key="mercy", names="12", remedy=True):
         with_liar(study, lambda frame, n: far(frame, Place(12, 0)), "clinic")
     assert not (study.out("clinic") / OF_SITE / "certificate.json").exists()
     network = Network(["clinic", "mercy"])

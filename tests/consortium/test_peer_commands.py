@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 from tests.support.peer_studies import said
+from tests.support.refusals import expect_refusal
 
 from gossamer.consortium.relay import token
-from gossamer.errors import UserError
 
 SECRET = "7" * 64
 FRONT = ["relay", "--back", "127.0.0.1:7500", "--front", "mercy=127.0.0.1:7501"]
 
 
 def test_who_has_not_begun_cannot_leave(packed_study: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nothing was drawn"):
+    with expect_refusal(key="run", names="drawn"):
         said("peer", "leave", str(packed_study), "--site", str(tmp_path / "mercy"))
 
 
@@ -23,12 +23,12 @@ def test_a_relay_gives_a_site_its_token(tmp_path: Path, monkeypatch: pytest.Monk
     secret.chmod(0o600)
     monkeypatch.setenv("GOSSAMER_SECRET_FILE", str(secret))
     assert said(*FRONT, "--token", "mercy").strip() == token(SECRET, "mercy")
-    with pytest.raises(UserError, match="--token clinic has no --front"):
+    with expect_refusal(key="--token", value="clinic", names="--front"):
         said(*FRONT, "--token", "clinic")
-    with pytest.raises(UserError, match="must be SITE=HOST:PORT"):
+    with expect_refusal(key="--front", value="127.0.0.1:7501", names="SITE HOST PORT", remedy=True):
         said(*FRONT[:-1], "127.0.0.1:7501")
     monkeypatch.delenv("GOSSAMER_SECRET_FILE")
-    with pytest.raises(UserError, match="GOSSAMER_SECRET_FILE is not set"):
+    with expect_refusal(key="GOSSAMER_SECRET_FILE", names="set"):
         said(*FRONT)
 
 
@@ -36,10 +36,10 @@ def test_a_site_at_a_relay_needs_a_port_and_a_token(
     packed_study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = ("peer", "run", str(packed_study), "--site", str(tmp_path / "mercy"), "--relay", "127.0.0.1:7500")
-    with pytest.raises(UserError, match="GOSSAMER_RELAY_TOKEN is not set"):
+    with expect_refusal(key="--relay", value="127.0.0.1:7500", names="GOSSAMER_RELAY_TOKEN"):
         said(*run)
     monkeypatch.setenv("GOSSAMER_RELAY_TOKEN", "7" * 64)
-    with pytest.raises(UserError, match='listen = "none"'):
+    with expect_refusal(key="--relay", value="127.0.0.1:7500", names="none"):
         said(*run)
 
 
@@ -49,7 +49,7 @@ def test_a_file_that_cannot_be_written_is_named_in_one_sentence(packed_study: Pa
     (tmp_path / taken).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / taken).write_text("")
     out = tmp_path / "mercy" / "part"
-    with pytest.raises(UserError, match=r"part.*; fix this .*the same command resumes"):
+    with expect_refusal(names="part", remedy=True):
         said(
             "peer",
             "run",

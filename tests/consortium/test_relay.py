@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.sites import QUICK, Authority, member, wait_up
 
 from gossamer.consortium.grpc_links import GrpcLinks
 from gossamer.consortium.links import Arrival
 from gossamer.consortium.relay import Agent, Limits, Relay, proof, relay, token
-from gossamer.errors import UserError
 
 SLOW = 60.0
 SECRET = "a secret of the relay, long enough to be one"
@@ -254,14 +254,14 @@ def test_nothing_is_left_open() -> None:
 
 @pytest.mark.parametrize("place", ["7000", "host:", ":7000", "host:x", "host:70000"])
 def test_places_are_host_and_port(place: str) -> None:
-    with pytest.raises(UserError, match="must be host:port"):
+    with expect_refusal(key="back", names="host", remedy=True):
         relay(SECRET, place, {})
-    with pytest.raises(UserError, match="must be host:port"):
+    with expect_refusal(key="relay", names="host", remedy=True):
         Agent(place, "beta", "00", 1)
 
 
 def test_mistakes_are_one_sentence() -> None:
-    with pytest.raises(UserError, match="not hexadecimal"):
+    with expect_refusal(key="token", names="hexadecimal"):
         Agent("127.0.0.1:1", "beta", "secret", 1)
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="cannot be used"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, expect_refusal(key="back"):
         relay(SECRET, f"127.0.0.1:{taken.getsockname()[1]}", {})

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from tests.support.consortia import Clock, accepted, on_disk
+from tests.support.refusals import expect_refusal
 
 from gossamer.consortium import files
 from gossamer.consortium.authority import make_site_key
 from gossamer.consortium.folders import Coordinator, Site, accept, join
-from gossamer.errors import UserError
 from gossamer.results.signatures import private_pem
 
 
@@ -44,20 +44,20 @@ def test_a_cap_holds_unless_the_records_are_public(mercy: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("cap = 8.0", "cap = -1.0", "cap = -1.0 must be greater than 0"),
-        ("cap = 8.0", "cap = 'much'", "cap = 'much' must be a number"),
-        ("cap = 8.0", "", "cap is missing"),
-        ('listen = "none"', 'listen = "7443"', "must be host:port"),
-        ('site = "mercy"', 'site = "Mercy"', "small letters"),
-        ('site = "mercy"', 'site = "mercy"\nsecret = 1', "secret is not a key"),
-        ("cap = 8.0", "cap = 8.0\nlisten_at = 1", "did you mean listen"),
-        ('site = "mercy"', 'site = "mercy', "not valid TOML"),
+        ("cap = 8.0", "cap = -1.0", "cap -1.0 0"),
+        ("cap = 8.0", "cap = 'much'", "cap much"),
+        ("cap = 8.0", "", "site.toml missing"),
+        ('listen = "none"', 'listen = "7443"', "listen 7443"),
+        ('site = "mercy"', 'site = "Mercy"', "site Mercy"),
+        ('site = "mercy"', 'site = "mercy"\nsecret = 1', "site.toml secret"),
+        ("cap = 8.0", "cap = 8.0\nlisten_at = 1", "site.toml listen"),
+        ('site = "mercy"', 'site = "mercy', "site.toml TOML"),
         ('authority = "', 'authority = "x', "authority"),
     ],
 )
 def test_mistakes_in_site_toml_are_a_sentence_with_the_key(mercy: Path, old: str, new: str, why: str) -> None:
     rewrite(mercy, old, new)
-    with pytest.raises(UserError, match=why) as said:
+    with expect_refusal(names=why) as said:
         Site.read(mercy)
     assert str(mercy / "site.toml") in str(said.value)
 
@@ -71,7 +71,7 @@ def test_paths_are_relative_to_the_file(mercy: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_site_without_a_roster_is_told_what_to_do(mercy: Path) -> None:
     (mercy / "consortium.roster").unlink()
-    with pytest.raises(UserError, match="gossamer pki accept"):
+    with expect_refusal(key="consortium.roster", names="accept", remedy=True):
         Site.read(mercy).roster()
 
 
@@ -79,16 +79,16 @@ def test_a_roster_of_others_in_its_place_is_refused(mercy: Path, tmp_path: Path)
     (tmp_path / "other").mkdir()
     other = on_disk(tmp_path / "other", "mercy")
     (mercy / "consortium.roster").write_bytes(other.roster().content)
-    with pytest.raises(UserError, match="another consortium's roster"):
+    with expect_refusal(key="consortium.roster"):
         Site.read(mercy).check(Clock().now)
 
 
 def test_a_key_of_others_or_an_open_one_is_refused(mercy: Path) -> None:
     (mercy / "site.key").chmod(0o640)
-    with pytest.raises(UserError, match="can be read by others"):
+    with expect_refusal(key="site.key", names="others"):
         Site.read(mercy).check(Clock().now)
     files.write(mercy / "site.key", private_pem(make_site_key()), 0o600)
-    with pytest.raises(UserError, match="is not the key of mercy in the roster"):
+    with expect_refusal(key="site.key", names="mercy"):
         Site.read(mercy).check(Clock().now)
 
 
@@ -97,13 +97,13 @@ def test_certificates_warn_and_end(mercy: Path) -> None:
     clock.wait(days=77)
     assert "ends in 13 days" in Site.read(mercy).check(clock.now)[0]
     clock.wait(days=14)
-    with pytest.raises(UserError, match=r"ended on 30 May 2026.*pki renew mercy"):
+    with expect_refusal(key="certificate", names="30 2026", remedy=True):
         Site.read(mercy).check(clock.now)
 
 
 def test_records_must_be_there(mercy: Path) -> None:
     (mercy / "records.csv").unlink()
-    with pytest.raises(UserError, match=r"data = .* is not a file"):
+    with expect_refusal(key="data", names="file"):
         Site.read(mercy).check(Clock().now)
 
 
@@ -150,11 +150,11 @@ def test_site_toml_is_written_so_that_it_can_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("listen", "records", "why"),
-    [("here", 1, "host:port"), ("none", 0, "--records 0"), ("none", -1, "--records -1")],
+    [("here", 1, "--listen here"), ("none", 0, "--records 0"), ("none", -1, "--records -1 1")],
 )
 def test_a_mistake_makes_no_folder(tmp_path: Path, listen: str, records: int, why: str) -> None:
     north = Coordinator.init("north", tmp_path / "north", Clock())
-    with pytest.raises(UserError, match=why):
+    with expect_refusal(names=why):
         join(north.invite("mercy"), listen=listen, records=records, folder=tmp_path / "m", clock=Clock())
     assert not (tmp_path / "m").exists()
 
@@ -162,7 +162,7 @@ def test_a_mistake_makes_no_folder(tmp_path: Path, listen: str, records: int, wh
 def test_joining_never_overwrites_a_key(tmp_path: Path) -> None:
     north = on_disk(tmp_path, "mercy")
     before = (tmp_path / "mercy" / "site.key").read_bytes()
-    with pytest.raises(UserError, match="exists"):
+    with expect_refusal(key="mercy", names="exists"):
         join(north.invite("mercy"), listen="none", records=1, folder=tmp_path / "mercy", clock=Clock())
     assert (tmp_path / "mercy" / "site.key").read_bytes() == before
 
@@ -171,7 +171,7 @@ def test_nothing_is_accepted_without_the_operators_word(tmp_path: Path) -> None:
     north = on_disk(tmp_path, "clinic", "mercy")
     new = north.revoke("clinic").content
     asked: list[object] = []
-    with pytest.raises(UserError, match="roster 4 was not accepted; roster 3 remains"):
+    with expect_refusal(key="roster", value="4", names="3", remedy=True):
         accept_at(tmp_path / "mercy", new, asked.append)
     assert asked == [["clinic is revoked, its links go down at once, and it is out"]]
     assert Site.read(tmp_path / "mercy").roster().version == 3
@@ -184,7 +184,7 @@ def test_an_old_roster_is_not_accepted_again(tmp_path: Path) -> None:
     old = north.roster().content
     north.revoke("clinic")
     accepted(tmp_path / "mercy", north, Clock())
-    with pytest.raises(UserError, match="roster 3 is older than roster 4"):
+    with expect_refusal(key="roster", value="3", names="4"):
         accept_at(tmp_path / "mercy", old)
     assert "clinic" not in Site.read(tmp_path / "mercy").roster().members()
 
@@ -197,7 +197,7 @@ def test_the_same_roster_again_asks_nobody(tmp_path: Path) -> None:
 def test_another_consortiums_roster_is_not_accepted(tmp_path: Path) -> None:
     on_disk(tmp_path, "mercy")
     other = on_disk(tmp_path / "elsewhere", "mercy") if (tmp_path / "elsewhere").mkdir() is None else None
-    with pytest.raises(UserError, match="another consortium's roster"):
+    with expect_refusal(key="roster", names="consortium"):
         accept_at(tmp_path / "mercy", other.roster().content)
 
 
@@ -205,14 +205,14 @@ def test_a_roster_with_another_key_in_the_sites_name_is_alarming(tmp_path: Path)
     north = on_disk(tmp_path, "clinic", "mercy")
     thief, _ = join(north.invite("mercy"), listen="none", records=1, folder=tmp_path / "thief", clock=Clock())
     made, _ = north.approve("mercy", thief.read_bytes(), "a file")
-    with pytest.raises(UserError, match="somebody else answered the invite"):
+    with expect_refusal(key="roster", names="somebody"):
         accept_at(tmp_path / "mercy", made.content)
 
 
 def test_a_first_roster_must_have_the_site(tmp_path: Path) -> None:
     north = Coordinator.init("north", tmp_path / "north", Clock())
     join(north.invite("mercy"), listen="none", records=1, folder=tmp_path / "mercy", clock=Clock())
-    with pytest.raises(UserError, match="does not have mercy yet"):
+    with expect_refusal(key="roster", names="mercy"):
         accept_at(tmp_path / "mercy", north.roster().content)
     assert not (tmp_path / "mercy" / "consortium.roster").exists()
 
@@ -220,5 +220,5 @@ def test_a_first_roster_must_have_the_site(tmp_path: Path) -> None:
 def test_a_site_whose_own_key_was_swapped_cannot_accept(tmp_path: Path) -> None:
     north = on_disk(tmp_path, "mercy")
     files.write(tmp_path / "mercy" / "site.key", private_pem(make_site_key()), 0o600)
-    with pytest.raises(UserError, match="another key of mercy"):
+    with expect_refusal(key="roster", names="mercy"):
         accept_at(tmp_path / "mercy", north.renew(["mercy"])[0].content)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.decomposition import PCA
+from tests.support.refusals import expect_refusal
 
 from gossamer.data import arrays as mapped
 from gossamer.data.arrays import (
@@ -37,7 +38,6 @@ from gossamer.data.arrays import (
     to_ranges,
     zeros,
 )
-from gossamer.errors import UserError
 
 
 def test_both_ends_are_allowed():
@@ -47,7 +47,7 @@ def test_both_ends_are_allowed():
 
 @pytest.mark.parametrize(("value", "least"), [(0, 1), (6, 1), (-1, 0)])
 def test_beyond_them_the_sentence_names_key_value_and_range(value, least):
-    with pytest.raises(UserError, match=f"^data.rows = {value}.*{least} to 5$"):
+    with expect_refusal("data.rows", value, [least, 5]):
         at_most("data.rows", value, 5, least=least)
 
 
@@ -63,7 +63,7 @@ def test_memory_is_known_and_what_exceeds_it_refused() -> None:
     assert 1e7 < resident() < 1e12 or not Path("/proc/self/statm").exists()
     assert [format_bytes(size) for size in (2.5e12, 22e9, 1e6, 500)] == ["2.5 TB", "22 GB", "1 MB", "500 B"]
     room_for("x", 1.0)
-    with pytest.raises(UserError, match=r"x .* 1e\+06 TB .* free"):
+    with expect_refusal(key="x", names="1e+06", remedy=True):
         room_for("x", 1e18)
 
 
@@ -131,16 +131,14 @@ def test_a_large_part_of_the_free_memory_is_what_is_mapped(monkeypatch: pytest.M
 
 
 def test_a_disk_without_room_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"4e\+06 TB .*TMPDIR"):
+    with expect_refusal(key="data.mapped", names="4e+06 TMPDIR", remedy=True):
         zeros("t", (10**15, 1000), mapped=True)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(mapped.os, "posix_fallocate", full)
-    with pytest.raises(
-        UserError, match=r"no file of .* \(No space left on device\); make room, or name another folder"
-    ):
+    with expect_refusal(key="data.mapped", names="room", remedy=True):
         zeros("t", (10, 3), mapped=True)
 
 

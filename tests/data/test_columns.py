@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 from pydantic import TypeAdapter, ValidationError
+from tests.support.refusals import expect_refusal
 
 from gossamer.data import tables
 from gossamer.data.columns import (
@@ -154,25 +155,24 @@ def test_types_that_fit(column: Column, good: list[Any], bad: list[Any]) -> None
 @pytest.mark.parametrize(
     ("table", "wrong"),
     [
-        ({"kind": "numeric"}, "either range = [lo, hi] or mean and scale"),
-        ({"kind": "numeric", "range": [0, 1], "mean": 1.0, "scale": 1.0}, "either range"),
-        ({"kind": "numeric", "mean": 1.0}, "either range"),
-        ({"kind": "numeric", "range": [1, 1]}, "lo < hi"),
-        ({"kind": "numeric", "range": [0.0, float("inf")]}, "lo < hi"),
-        ({"kind": "numeric", "range": [0, 1], "clip": 2.0}, "clip goes with mean"),
-        ({"kind": "numeric", "mean": 0.0, "scale": 0.0}, "greater than 0"),
-        ({"kind": "numeric", "mean": float("nan"), "scale": 1.0}, "finite"),
-        ({"kind": "categorical", "levels": []}, "at least 1 entry"),
-        ({"kind": "categorical", "levels": [1, "1.0"]}, "levels must differ"),
-        ({"kind": "date", "range": ["2020-02-30", "2021-01-01"]}, "two days"),
-        ({"kind": "date", "range": ["2021-01-01", "2020-01-01"]}, "the earlier first"),
-        ({"kind": "boolean", "levels": [0, 1]}, "levels is not a key"),
+        ({"kind": "numeric"}, "data.columns.NAME range mean scale"),
+        ({"kind": "numeric", "range": [0, 1], "mean": 1.0, "scale": 1.0}, "range"),
+        ({"kind": "numeric", "mean": 1.0}, "range"),
+        ({"kind": "numeric", "range": [1, 1]}, "data.columns.NAME.range"),
+        ({"kind": "numeric", "range": [0.0, float("inf")]}, "data.columns.NAME.range"),
+        ({"kind": "numeric", "range": [0, 1], "clip": 2.0}, "data.columns.NAME clip mean"),
+        ({"kind": "numeric", "mean": 0.0, "scale": 0.0}, "data.columns.NAME.scale 0.0"),
+        ({"kind": "numeric", "mean": float("nan"), "scale": 1.0}, "data.columns.NAME.mean nan finite"),
+        ({"kind": "categorical", "levels": []}, "data.columns.NAME.levels [] 1"),
+        ({"kind": "categorical", "levels": [1, "1.0"]}, "data.columns.NAME levels"),
+        ({"kind": "date", "range": ["2020-02-30", "2021-01-01"]}, "data.columns.NAME days"),
+        ({"kind": "date", "range": ["2021-01-01", "2020-01-01"]}, "data.columns.NAME earlier"),
+        ({"kind": "boolean", "levels": [0, 1]}, "data.columns.NAME.levels"),
     ],
 )
 def test_a_wrong_declaration_is_one_sentence(table: dict[str, Any], wrong: str) -> None:
-    with pytest.raises(UserError) as refused:
+    with expect_refusal(names=wrong):
         kinds.parse(table)
-    assert wrong in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_no_value_of_a_record_is_named(name: str, values: pa.Array, wrong: str) 
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("age,x\n1,2\n")
-    with pytest.raises(UserError, match=r"t\.csv has no column plan, female, since, income, site"):
+    with expect_refusal(key="t.csv", names="female"):
         CsvTable(tmp_path / "t.csv").encode(SCHEMA)
 
 
@@ -330,15 +330,15 @@ def test_a_bad_schema_is_refused(tables: dict[str, Any], wrong: str) -> None:
 @pytest.mark.parametrize(
     ("beside", "wrong"),
     [
-        ({"ranges": {"age": [0, 1]}}, "data.ranges is part of"),
-        ({"features": ["age"]}, "data.features is part of"),
-        ({"label": "plan"}, "data.columns.plan is data.label"),
-        ({"person": "age"}, "data.columns.age is data.person"),
+        ({"ranges": {"age": [0, 1]}}, "data.ranges part"),
+        ({"features": ["age"]}, "data.features part"),
+        ({"label": "plan"}, "data.columns.plan data.label"),
+        ({"person": "age"}, "data.columns.age data.person"),
     ],
 )
 def test_a_column_is_declared_once(beside: dict[str, Any], wrong: str) -> None:
     rest = {"ranges": None, "features": None, "label": "y", "owner": None, "person": None}
-    with pytest.raises(UserError, match=wrong):
+    with expect_refusal(names=wrong):
         check_declared_once(SimpleNamespace(schema=SCHEMA, **{**rest, **beside}))
     check_declared_once(SimpleNamespace(schema=None, **{**rest, **beside}))
 

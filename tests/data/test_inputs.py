@@ -10,11 +10,11 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 from tests.support.own_records import write_table
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.inputs import Inputs, inputs_of
 from gossamer.data.load import datasets
 from gossamer.data.tables import CsvTable, Roles
-from gossamer.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def _public(folder: Path) -> dict[str, str]:
 
 def test_components_of_the_training_records_are_not_kept() -> None:
     inputs = Inputs(shape=(3,), pca=2)
-    with pytest.raises(UserError, match=r"data.pca_from = 'train'"):
+    with expect_refusal(key="data.pca_from", value="train"):
         inputs.prepared(np.zeros((1, 3), np.float32))
 
 
 def test_components_of_other_records_are_refused() -> None:
-    with pytest.raises(UserError, match=r"data.pca_from = 'digits'.*3 numbers"):
+    with expect_refusal(key="data.pca_from", value="digits", names="3"):
         Inputs(shape=(3,), pca=2, pca_from="digits").prepared(np.zeros((1, 3), np.float32))
 
 
@@ -84,7 +84,7 @@ def test_rows_come_as_arrays_tensors_or_frames_whose_columns_have_names() -> Non
     pandas = pytest.importorskip("pandas", reason="frames are optional")
     frame = pandas.DataFrame({"b": [2.0, 4.0], "more": [0, 0], "a": [1.0, 3.0]})
     np.testing.assert_array_equal(inputs.records(frame), rows)
-    with pytest.raises(UserError, match=r"^x has no column b of the training: it has a\.$"):
+    with expect_refusal(key="x", names="b"):
         inputs.records(frame[["a"]])
 
 
@@ -96,15 +96,15 @@ def test_images_of_bytes_become_shares_of_one() -> None:
 @pytest.mark.parametrize(
     ("x", "words"),
     [
-        (np.zeros(2), r"x has shape \(2,\); the model takes"),
-        (np.zeros((2, 3)), r"x has shape \(2, 3\)"),
-        (np.array([["a", "b"]]), "give numbers"),
-        (np.array([[1.0, np.nan]]), "x holds NaN or infinite values"),
-        (np.zeros(()), r"x has shape \(\)"),
+        (np.zeros(2), "2"),
+        (np.zeros((2, 3)), "2 3"),
+        (np.array([["a", "b"]]), "numbers"),
+        (np.array([[1.0, np.nan]]), "infinite"),
+        (np.zeros(()), "shape"),
     ],
 )
 def test_rows_that_do_not_fit_are_a_sentence(x: Any, words: str) -> None:
-    with pytest.raises(UserError, match=words):
+    with expect_refusal(key="x", names=words):
         Inputs(shape=(2,)).records(x)
 
 
@@ -130,7 +130,7 @@ def test_declared_columns_of_new_rows_follow_the_same_rules(tmp_path: Path) -> N
     for rows in (raw, frame):
         np.testing.assert_array_equal(inputs.prepared(inputs.records(rows)), dataset.x_test)
     assert inputs.steps()[0] == "column age, numeric: missing = True, range = [0.0, 50.0]"
-    with pytest.raises(UserError, match="x has no column age"):
+    with expect_refusal(key="x", names="age"):
         inputs.records(frame.drop(columns="age"))
-    with pytest.raises(UserError, match="give a frame with the columns that were declared"):
+    with expect_refusal(key="x", names="columns", remedy=True):
         inputs.records(np.array([["a", "b"]]))

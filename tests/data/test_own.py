@@ -1,13 +1,11 @@
 """The user's own files."""
 
-import re
-
 import numpy as np
 import pytest
 from pyarrow import parquet
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.load import load
-from gossamer.errors import UserError
 
 CSV = """age,weight,smoker,hospital,outcome
 30,70.5,true,north,ill
@@ -68,13 +66,13 @@ def test_ranges_and_ball(csv):
     ball = load("csv", path=csv(), ranges={"age": [0, 100]}, scale="unit-ball", bias=True, **options)
     assert ball.x_train.shape == (4, 3)
     assert np.linalg.norm(ball.x_train, axis=1).max() <= 1
-    with pytest.raises(UserError, match=r"data\.ranges\.height is no feature column: choose from age, weight"):
+    with expect_refusal(key="data.ranges.height", names="age weight"):
         load("csv", path=csv(), ranges={"height": [0, 1]}, **options)
 
 
 @pytest.mark.parametrize("ends", [[1, 1], [2, 1], [0], [0, float("inf")], [float("nan"), 1]])
 def test_a_range_has_two_finite_ends_in_order(csv, ends):
-    with pytest.raises(UserError, match=r"data\.ranges\.age .* must be \[lo, hi\]"):
+    with expect_refusal(key="data.ranges.age", remedy=True):
         load("csv", path=csv(), label="outcome", ranges={"age": ends})
 
 
@@ -88,15 +86,13 @@ def test_public_hold_out(csv):
 
 def test_hold_out_with_an_unknown_label(csv):
     test = csv("age,weight,smoker,outcome\n50,70,false,dead\n", "test.csv")
-    with pytest.raises(UserError, match=r"data.test has labels that are not among the training labels$"):
+    with expect_refusal(key="data.test", names="among"):
         load("csv", path=csv(), label="outcome", owner="hospital", test=test)
 
 
 def test_hold_out_without_a_column(csv):
     test = csv("age,outcome\n50,ill\n", "test.csv")
-    with pytest.raises(
-        UserError, match=r"data\.test = .* has no column weight, smoker, which training has.*age, outcome"
-    ):
+    with expect_refusal("data.test", names="weight smoker age outcome"):
         load("csv", path=csv(), label="outcome", owner="hospital", test=test)
 
 
@@ -126,9 +122,9 @@ def test_declared_classes(csv):
     assert (data.classes, data.y_train.tolist()) == (5, [2, 0])
     data = load("csv", path=csv("x,y\n1,b\n1,b\n"), label="y", classes=["c", "b", "a"])
     assert (data.classes, data.y_train.tolist()) == (3, [1, 1])
-    with pytest.raises(UserError, match=r"data.label has labels that are not among the declared data.classes$"):
+    with expect_refusal(key="data.label", names="data.classes"):
         load("csv", path=csv(text), label="y", classes=2)
-    with pytest.raises(UserError, match="must list at least two different labels"):
+    with expect_refusal(key="data.classes", value="[2, 2]", remedy=True):
         load("csv", path=csv(text), label="y", classes=[2, 2])
 
 
@@ -138,38 +134,38 @@ def test_declared_classes(csv):
         (
             CSV,
             {"label": "result"},
-            "data.label = 'result' is no column of own.csv: it has age, weight, smoker, hospital, outcome",
+            "data.label result own.csv age hospital outcome",
         ),
-        (CSV, {"label": "outcome", "owner": "clinic"}, "data.owner = 'clinic' is no column"),
-        (CSV, {"label": "outcome"}, "own.csv has non-numeric feature columns hospital"),
-        (CSV, {"label": "outcome", "features": ["outcome"]}, "must not contain the label"),
-        (CSV, {"label": "outcome", "features": []}, "leaves no column"),
-        (CSV, {"label": "outcome", "features": ["age", "age"]}, "names a column twice"),
+        (CSV, {"label": "outcome", "owner": "clinic"}, "data.owner clinic"),
+        (CSV, {"label": "outcome"}, "own.csv hospital"),
+        (CSV, {"label": "outcome", "features": ["outcome"]}, "data.features label"),
+        (CSV, {"label": "outcome", "features": []}, "data.features leaves"),
+        (CSV, {"label": "outcome", "features": ["age", "age"]}, "data.features twice"),
         (
             CSV,
             {"label": "outcome", "owner": "hospital", "task": "ranking"},
-            "data.task = 'ranking' must be 'classification', 'regression' or 'multi-label'.",
+            "data.task ranking classification regression multi-label",
         ),
-        (CSV, {"label": "outcome", "owner": "hospital", "task": "regression"}, "needs numbers as labels"),
-        ("x,y\n1,0\n,1\n3,1\n,0\n", {"label": "y"}, "own.csv: column 'x' has rows without a value"),
-        ("x,y\n1,a\n2,\n3,b\n", {"label": "y"}, "own.csv: column 'y' has rows without a value"),
+        (CSV, {"label": "outcome", "owner": "hospital", "task": "regression"}, "data.task regression"),
+        ("x,y\n1,0\n,1\n3,1\n,0\n", {"label": "y"}, "own.csv x"),
+        ("x,y\n1,a\n2,\n3,b\n", {"label": "y"}, "own.csv y"),
         (
             "x,y\n1,0\ninf,1\n3,1\n-inf,0\n",
             {"label": "y"},
-            "own.csv: column 'x' has rows that are NaN or infinite",
+            "own.csv x",
         ),
-        ("w,x,y\n1,1e60,0\n1,2,1\n", {"label": "y"}, "column 'x' has rows that are NaN or infinite"),
-        ("x,y\n1,0.5\n1,inf\n", {"label": "y"}, "column 'y' has rows that are NaN or infinite"),
-        ("x,y\n1,0.5\n1,2\n", {"label": "y", "task": "classification"}, "needs whole numbers or words"),
-        ("x,y\n1,1\n1,1\n", {"label": "y"}, "data.label is the same in all rows"),
-        ("x,y\n", {"label": "y"}, "own.csv has no rows"),
-        ("", {"label": "y"}, "own.csv is not readable as csv"),
-        ("x,y\n1,2,3\n", {"label": "y"}, "own.csv is not readable as csv"),
-        ("x,x,y\n1,2,0\n", {"label": "y"}, "two columns named 'x'"),
+        ("w,x,y\n1,1e60,0\n1,2,1\n", {"label": "y"}, "own.csv x"),
+        ("x,y\n1,0.5\n1,inf\n", {"label": "y"}, "own.csv y"),
+        ("x,y\n1,0.5\n1,2\n", {"label": "y", "task": "classification"}, "data.task classification"),
+        ("x,y\n1,1\n1,1\n", {"label": "y"}, "data.label rows"),
+        ("x,y\n", {"label": "y"}, "own.csv rows"),
+        ("", {"label": "y"}, "own.csv readable"),
+        ("x,y\n1,2,3\n", {"label": "y"}, "own.csv readable"),
+        ("x,x,y\n1,2,0\n", {"label": "y"}, "own.csv x"),
     ],
 )
 def test_mistakes_end_in_one_sentence(csv, text, options, message):
-    with pytest.raises(UserError, match=re.escape(message)) as caught:
+    with expect_refusal(names=message) as caught:
         load("csv", path=csv(text), **options)
     assert "\n" not in str(caught.value)
 
@@ -210,7 +206,7 @@ def test_npz_hold_out_inside_is_not_public_and_a_separate_one_is(tmp_path):
     assert len(separate.x_test) == 2
     assert separate.public_test
     np.savez(tmp_path / "test.npz", x=x[:2, :1], y=y[:2])
-    with pytest.raises(UserError, match=re.escape("data.test holds records of shape (1,)")):
+    with expect_refusal("data.test", names=["(1,)", "shape"]):
         load("npz", path=str(tmp_path / "own.npz"), test=str(tmp_path / "test.npz"))
 
 
@@ -220,9 +216,9 @@ def test_declared_classes_make_classes_of_whole_numbers_written_as_fractions(csv
     assert (data.classes, data.y_train.dtype, data.y_train.tolist()) == (2, np.int64, [0, 1, 1])
     assert load("csv", path=table, label="y", classes=[1, 0]).y_train.tolist() == [1, 0, 0]
     assert load("csv", path=table, label="y").classes is None  # nothing declared: numbers are targets
-    with pytest.raises(UserError, match=r"data\.classes.*data\.task = 'regression'"):
+    with expect_refusal(key="data.classes", names="data.task regression"):
         load("csv", path=table, label="y", classes=2, task="regression")
-    with pytest.raises(UserError, match="not fractions"):
+    with expect_refusal(key="data.task", value="classification"):
         load("csv", path=csv("a,y\n1,0.5\n2,1\n"), label="y", classes=2)
 
 
@@ -231,7 +227,7 @@ def test_a_hold_out_is_matched_by_name_and_says_which_names_it_lacks(csv):
     data = load("csv", path=csv("a,b,y\n1,2,0\n3,4,1\n"), label="y", classes=2, test=test)
     assert (data.x_test.tolist(), data.columns) == ([[3, 2]], ("a", "b"))
     test = csv("y,c,a\n1,2,3\n", "test.csv")
-    with pytest.raises(UserError, match=r"data\.test = .* has no column b, which training has.*it has y, c, a"):
+    with expect_refusal(key="data.test", names="b y"):
         load("csv", path=csv("a,b,y\n1,2,0\n3,4,1\n"), label="y", classes=2, test=test)
 
 
@@ -283,31 +279,30 @@ def test_declared_columns_of_a_hold_out(csv):
     options = {"label": "outcome", "columns": DECLARED, "classes": ["ill", "well"]}
     data = load("csv", path=csv(TABLE), test=test, **options)
     assert data.x_test.tolist() == [[0, 0.5, 0, 0, 1, 0]]
-    with pytest.raises(UserError, match=r"data\.test = .* has no column ward, which training has"):
+    with expect_refusal(key="data.test", names="ward"):
         load("csv", path=csv(TABLE), test=csv("smoker,age,outcome\nno,1,ill\n", "test.csv"), **options)
 
 
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"columns": {"height": [0, 1]}}, "own.csv has no column height, which data.columns declares"),
-        ({"columns": {"age": [0, 50]}}, "set data.columns.age.missing = true"),
-        ({"features": ["age"]}, "data.features is part of data.columns"),
-        ({"ranges": {"age": [0.0, 1.0]}}, "data.ranges is part of data.columns"),
-        ({"label": "age"}, "data.columns.age is data.label"),
-        ({"columns": {"age": {"levels": list(range(30_000))}}}, "makes 30000 numbers of a record"),
-        ({"columns": {"age": {"range": [0]}}}, "data.columns.age.range = [0] does not fit"),
-        ({"columns": {"age": {"range": [2, 1]}}}, "must be [lo, hi] with lo < hi"),
-        ({"columns": {"age": {"kind": "number"}}}, "data.columns.age.kind = 'number' is not known"),
-        ({"columns": {"age": 3}}, "data.columns.age = 3 must be a table"),
-        ({"classes": ["ill", "dead"]}, "labels that are not among the declared data.classes"),
+        ({"columns": {"height": [0, 1]}}, "own.csv height data.columns"),
+        ({"columns": {"age": [0, 50]}}, "data.columns.age.missing true"),
+        ({"features": ["age"]}, "data.features data.columns"),
+        ({"ranges": {"age": [0.0, 1.0]}}, "data.ranges data.columns"),
+        ({"label": "age"}, "data.columns.age data.label"),
+        ({"columns": {"age": {"levels": list(range(30_000))}}}, "data.columns 30000"),
+        ({"columns": {"age": {"range": [0]}}}, "data.columns.age.range [0]"),
+        ({"columns": {"age": {"range": [2, 1]}}}, "data.columns.age.range"),
+        ({"columns": {"age": {"kind": "number"}}}, "data.columns.age.kind number"),
+        ({"columns": {"age": 3}}, "data.columns.age 3"),
+        ({"classes": ["ill", "dead"]}, "data.label labels among data.classes"),
     ],
 )
 def test_a_bad_declaration_ends_in_one_sentence(csv, changes, wrong):
     options = {"label": "outcome", "columns": DECLARED, "classes": ["ill", "well"]}
-    with pytest.raises(UserError) as refused:
+    with expect_refusal(names=wrong) as refused:
         load("csv", path=csv(TABLE), **{**options, **changes})
-    assert wrong in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
 
@@ -336,35 +331,34 @@ def test_arrays_of_several_labels(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text", "says"),
     [
-        ({"label": ["flu", "flu"]}, LABELLED, "names a column twice"),
-        ({"label": ["flu", "pox"]}, LABELLED, "data.label = 'pox' is no column of own.csv"),
+        ({"label": ["flu", "flu"]}, LABELLED, "data.label twice"),
+        ({"label": ["flu", "pox"]}, LABELLED, "data.label pox own.csv"),
         (
             {"label": ["flu", "b"], "features": ["a"]},
             LABELLED,
-            "data.label has a label that is neither yes nor no",
+            "data.label yes",
         ),
-        ({"label": ["flu", "site"]}, LABELLED, "data.label has a label that is neither yes nor no"),
-        ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "must not contain the label"),
-        ({"label": "flu", "task": "multi-label"}, LABELLED, "needs a list in data.label"),
-        ({"label": ["flu"], "task": "regression"}, LABELLED, "data.task = 'regression'"),
-        ({"label": ["flu"], "classes": 2, "owner": "site"}, LABELLED, "data.task = 'multi-label' has none"),
+        ({"label": ["flu", "site"]}, LABELLED, "data.label yes"),
+        ({"label": ["flu"], "features": ["flu", "a"]}, LABELLED, "data.features label"),
+        ({"label": "flu", "task": "multi-label"}, LABELLED, "data.task data.label"),
+        ({"label": ["flu"], "task": "regression"}, LABELLED, "data.task regression"),
+        ({"label": ["flu"], "classes": 2, "owner": "site"}, LABELLED, "data.classes data.task multi-label"),
     ],
 )
 def test_several_labels_that_cannot_be(csv, options, text, says):
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=says):
         load("csv", path=csv(text), **options)
-    assert says in str(caught.value)
 
 
 def test_arrays_that_cannot_be_several_labels(tmp_path):
     np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.ones((3, 2), np.int64))
-    with pytest.raises(UserError, match=r"set data\.task = 'multi-label'"):
+    with expect_refusal(key="own.npz", names="data.task multi-label", remedy=True):
         load("npz", path=str(tmp_path / "own.npz"))
     np.savez(tmp_path / "own.npz", x=np.ones((3, 2)), y=np.ones(3, np.int64))
-    with pytest.raises(UserError, match=r"needs \(3, labels\)"):
+    with expect_refusal(key="own.npz", names="3"):
         load("npz", path=str(tmp_path / "own.npz"), task="multi-label")
 
 
 def test_only_declared_columns_can_be_mapped():
-    with pytest.raises(UserError, match=r"data\.mapped = true needs data\.columns"):
+    with expect_refusal(key="data.mapped", value="true", names="data.columns"):
         load("parquet", path="own.parquet", label="y", mapped=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.partition import group_rows, held_out_rows, most_sites, person_ids, rows_of_persons
-from gossamer.errors import UserError
 
 
 def numbers(*ids: object) -> list[int]:
@@ -25,10 +25,10 @@ def test_ways_to_write_one_id_are_one_person() -> None:
 
 @pytest.mark.parametrize("missing", ["", "  ", "nan", "None", "\u200b", "NA"])
 def test_a_record_that_may_be_anybodys_is_refused_without_naming_one(missing: str) -> None:
-    with pytest.raises(UserError, match=r"a\.csv: column 'patient' names nobody in some rows") as refused:
+    with expect_refusal(key="a.csv", names="patient") as refused:
         numbers("Secret-17", missing, "Secret-18")
     assert "Secret" not in str(refused.value)
-    with pytest.raises(UserError, match="names nobody in some rows"):
+    with expect_refusal(key="a.csv", names="nobody"):
         numbers(1.0, float("nan"))
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.data import source as selection
 from gossamer.data.dataset import Dataset
-from gossamer.errors import UserError
 
 
 def tagged(rows: int = 12) -> Dataset:
@@ -48,7 +47,7 @@ def test_labels_and_persons_by_rule() -> None:
     made_up = selection.synthetic_persons(tagged(), 5, own=False).person
     assert made_up is not None
     assert made_up.tolist() == [i % 5 for i in range(12)]
-    with pytest.raises(UserError, match="makes persons up"):
+    with expect_refusal(key="data.persons", value="5"):
         selection.synthetic_persons(tagged(), 5, own=True)
 
 
@@ -58,3 +57,11 @@ def test_all_rows_of_a_person_are_held_out_together() -> None:
     assert chosen.person is not None
     assert (len(chosen.y_train), len(chosen.y_test)) == (4, 8)
     assert len(set(chosen.person.tolist())) == 1
+
+
+def test_a_person_with_many_rows_is_held_out_no_sooner_than_another() -> None:
+    person = np.repeat(np.arange(101), [400, *[1] * 100])
+    data = replace(tagged(500), person=person)
+    chosen = selection.hold_out(data, 50)
+    assert chosen.person is not None
+    assert 101 - len(set(chosen.person.tolist())) > 20

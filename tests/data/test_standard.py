@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.dataset import FAR, Standard
-from gossamer.errors import UserError
 
 STANDARD = Standard(places=(0, 2), low=0.0, high=10.0, middle=(5.0, 1.0), spread=(2.0, 0.1))
 
@@ -41,10 +41,10 @@ def test_images_keep_their_shape_and_a_record_is_changed_by_itself() -> None:
     ],
 )
 def test_numbers_that_do_not_go_together_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(UserError, match="needs a middle and a positive spread"):
+    with expect_refusal(key="standard", names="middle spread"):
         Standard(**{**vars(STANDARD), **wrong})  # type: ignore[arg-type]
 
 
 def test_records_that_are_too_short_are_refused() -> None:
-    with pytest.raises(UserError, match="column 2 does not fit 2 numbers"):
+    with expect_refusal(key="standard", names="2"):
         STANDARD.applied(np.zeros((4, 2), np.float32))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.load import datasets
 from gossamer.data.source import Moments, Quantiles
-from gossamer.errors import UserError
 
 
 @pytest.fixture
@@ -47,21 +47,21 @@ def test_the_shape_that_a_model_sees_has_the_constant(table: dict[str, Any]) -> 
     [
         (
             {"standardise": {"kind": "quantiles"}},
-            "needs a public range of column age, income; set data.ranges",
+            "data.standardise data.ranges",
         ),
-        ({"standardise": {"kind": "quantiles", "columns": ["height"]}}, "names height, which is no column"),
-        ({"standardise": {"kind": "quantiles", "within": [1.0, 1.0]}}, "lo < hi"),
-        ({"standardise": {"kind": "median"}}, "median"),
+        ({"standardise": {"kind": "quantiles", "columns": ["height"]}}, "data.standardise.columns height"),
+        ({"standardise": {"kind": "quantiles", "within": [1.0, 1.0]}}, "data.standardise.within"),
+        ({"standardise": {"kind": "median"}}, "data.standardise.kind median"),
         (
             {"standardise": {"kind": "moments", "within": [0.0, 9.0]}, "pca": 1},
-            "columns as they were; use pca_from",
+            "data.standardise columns pca_from",
         ),
         ({"class_weights": "yes"}, "class_weights"),
         ({"class_weights": [1.0, -1.0]}, "class_weights"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(table: dict[str, Any], changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+    with expect_refusal(names=says):
         datasets.parse({**table, **changes}).load()
 
 
@@ -74,14 +74,14 @@ def test_of_declared_columns_those_with_a_range_are_meant(table: dict[str, Any])
     assert dataset.columns == ("age", "income", "income missing")
     assert source.standardise is not None
     assert source.standardise.places(source, dataset) == (1,)
-    with pytest.raises(UserError, match="and age is none of them"):
+    with expect_refusal(key="data.standardise", names="age"):
         datasets.parse({**declared, "standardise": {"kind": "quantiles", "columns": ["age"]}}).load()
     none = {**table, "columns": {"age": age}}
-    with pytest.raises(UserError, match="and there is none; declare one"):
+    with expect_refusal(key="data.standardise", names="declare", remedy=True):
         datasets.parse({**none, "standardise": {"kind": "quantiles"}}).load()
 
 
 def test_places_in_a_table_have_no_columns() -> None:
     source = datasets.parse({"kind": "dirac", "dense": False, "standardise": {"kind": "moments"}})
-    with pytest.raises(UserError, match="for records with columns"):
+    with expect_refusal(key="data.standardise", names="columns"):
         source.load()

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.load import load
-from gossamer.errors import UserError
 
 
 def test_dirac_records_have_orthogonal_gradients_along_their_places():
@@ -22,7 +22,8 @@ def test_dirac_records_have_orthogonal_gradients_along_their_places():
         {"dense": 1},
         {"dense": True, "per_holder": 0},
     ):
-        with pytest.raises(UserError, match="data"):
+        key, value = list(wrong.items())[-1]
+        with expect_refusal(f"data.{key}", value):
             load("dirac", **wrong)
 
 

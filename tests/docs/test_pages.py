@@ -75,7 +75,7 @@ def test_figures_of_the_readme_stand_in_the_pages_that_commands_write() -> None:
     ("name", "path", "there"),
     [
         ("accounting/proven.py", True, True),
-        ("src/gossamer/accounting/claimed", True, True),  # a module without its suffix, or a folder
+        ("src/gossamer/accounting/proven", True, True),  # a module without its suffix, or a folder
         ("tests/support/", True, True),
         ("audit/recovery.py", True, False),  # the folder is auditing/
         ("recovery.py", True, True),

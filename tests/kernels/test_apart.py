@@ -81,7 +81,6 @@ def test_a_record_that_is_standardised_by_itself_is() -> None:
         (lambda m, x: m.head(x).view(FEATURES, -1), "view|reshape|loss"),
         (lambda m, x: m.head(x) * m.head.weight.sum(), "outside of a layer"),
         (lambda m, x: torch.matmul(x, other=m.head.weight.T), "."),
-        (lambda m, x: m.head(m.head(x)[:, :1].expand(-1, FEATURES)), "."),
         (lambda m, x: m.head(x * torch.rand(1)), "not the same"),
         (lambda m, x: m.head(x + len(x)), "number of records"),
         (lambda m, x: m.head(x / len(x)), "number of records"),

@@ -13,10 +13,10 @@ from tests.support.per_sample import (
     per_sample_gradients,
     problem,
 )
+from tests.support.refusals import expect_refusal
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from gossamer.errors import UserError
 from gossamer.kernels import memory
 from gossamer.kernels.clipped_sum import ClippedSum
 from gossamer.kernels.stack import ParameterStack
@@ -150,7 +150,7 @@ def test_other_losses() -> None:
 
 
 def test_unknown_method() -> None:
-    with pytest.raises(UserError, match="ghost"):
+    with expect_refusal(key="method", value="ghost"):
         ClippedSum(nn.Linear(2, 2), cross_entropy, method="ghost")
 
 

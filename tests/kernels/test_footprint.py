@@ -10,7 +10,7 @@ from tests.support.per_sample import cross_entropy
 from torch import Tensor, nn
 
 from gossamer.kernels.clipped_sum import ClippedSum
-from gossamer.kernels.memory import DEFAULT_MAX_BYTES, TILE_BYTES, Footprint, footprint
+from gossamer.kernels.memory import DEFAULT_MAX_BYTES, PRODUCTS_BYTES, Footprint, footprint
 from gossamer.kernels.rounding import room
 
 
@@ -70,6 +70,6 @@ def test_lots_are_cut_as_the_engine_cuts_them() -> None:
     assert some.of_lots(8, 10.0) == 8 * room(10, varies=True) * 1000
     # an empty lot may be drawn with one record
     assert some.of_lots(8, 0.0) == 8 * room(1, varies=True) * 1000
-    assert some.of_lots(10**6, 10.0) <= TILE_BYTES  # a slice of the nodes at a time
+    assert some.of_lots(10**6, 10.0) <= PRODUCTS_BYTES  # a slice of the nodes at a time
     large = Footprint(gradient=10**8, widest_layer=0, convolves=False)
     assert large.of_lots(4, 100.0) <= DEFAULT_MAX_BYTES

@@ -129,7 +129,7 @@ def test_one_extreme_record_moves_the_real_sum_by_at_most_the_clip(size: float) 
     from torch import nn
 
     from gossamer.kernels.clipped_sum import ClippedSum
-    from gossamer.methods.objective import per_sample_loss
+    from gossamer.methods.base import per_sample_loss
 
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(D, 8), nn.ReLU(), nn.Linear(8, 3))

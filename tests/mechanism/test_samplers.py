@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.sampling import (
     BallsAndBinsSampler,
@@ -95,7 +95,7 @@ def test_records_of_different_rates_are_priced_at_the_largest() -> None:
     (hits,) = counts(sampler, [3], steps)
     low, high = stats.binom.ppf(1e-8, steps, rates), stats.binom.ppf(1 - 1e-8, steps, rates)
     assert ((hits >= low) & (hits <= high)).all()
-    with pytest.raises(UserError, match="draws records at different rates here, which an audit cannot stack"):
+    with expect_refusal(key="baseline", names="rates"):
         sampler.repeated(2, [3, 3])
     assert list(PoissonSampler([0.5, 0.5], of_records=True).repeated(2, [2, 2]).rates) == [0.5, 0.5]
 

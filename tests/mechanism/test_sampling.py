@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.sampling import NodeLot, lots_in_a_pass, samplings
 
@@ -89,22 +89,22 @@ def test_a_rate_of_each_node_is_that_nodes() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"kind": "poisson"}, "needs exactly one of rate and lot"),
-        ({"kind": "poisson", "rate": 0.1, "lot": 3.0}, "needs exactly one of rate and lot"),
-        ({"kind": "poisson", "rate": 1.5}, "rate = 1.5"),
-        ({"kind": "fixed-size", "lot": 0}, "lot = 0"),
-        ({"kind": "balls-and-bins"}, "needs exactly one of lots and lot"),
-        ({"kind": "balls-and-bins", "lots": 3, "lot": 3.0}, "needs exactly one of lots and lot"),
+        ({"kind": "poisson"}, "privacy.sampling rate lot"),
+        ({"kind": "poisson", "rate": 0.1, "lot": 3.0}, "privacy.sampling rate lot"),
+        ({"kind": "poisson", "rate": 1.5}, "privacy.sampling.rate 1.5"),
+        ({"kind": "fixed-size", "lot": 0}, "privacy.sampling.lot 0"),
+        ({"kind": "balls-and-bins"}, "privacy.sampling lots lot"),
+        ({"kind": "balls-and-bins", "lots": 3, "lot": 3.0}, "privacy.sampling lots lot"),
     ],
 )
 def test_mistakes_are_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+    with expect_refusal(names=says):
         samplings.parse(options)
 
 
 @pytest.mark.parametrize("name", ["poisson", "fixed-size", "one-pass", "balls-and-bins"])
 def test_a_lot_of_more_records_than_there_are_is_refused_and_one_of_all_is_not(name: str) -> None:
-    with pytest.raises(UserError, match=r"privacy.sampling.lot = 4.*3.*1;.*3"):
+    with expect_refusal(key="privacy.sampling.lot", value="4", names="3 1", remedy=True):
         configured(name).lot_of(3, 1)
     assert configured(name).lot_of(4, 1) == (1.0, 4.0)
 
@@ -112,13 +112,13 @@ def test_a_lot_of_more_records_than_there_are_is_refused_and_one_of_all_is_not(n
 @pytest.mark.parametrize("name", ["fixed-size", "single"])
 def test_a_share_of_the_true_number_needs_the_true_number(name: str) -> None:
     kind = configured(name)
-    with pytest.raises(UserError, match=r"data.records = 16.*1; use kind = 'poisson'"):
+    with expect_refusal(key="privacy.sampling.kind", names="data.records 16 1 poisson", remedy=True):
         kind.make(lots_of(kind, SIZES), [20, 15])
 
 
 def test_disjoint_lots_need_a_place_for_every_record() -> None:
     kind = configured("one-pass")
-    with pytest.raises(UserError, match=r"data.records = 16.*1 holds"):
+    with expect_refusal(key="data.records", value="16"):
         kind.make(lots_of(kind, SIZES), [20, 17])
     kind.make(lots_of(kind, SIZES), [20, 15])
 
@@ -130,7 +130,7 @@ def test_balls_and_bins_have_whole_lots_and_their_mean_as_divisor() -> None:
     fixed = samplings.parse({"kind": "balls-and-bins", "lots": 60})
     assert fixed.lot_of(90, 0) == (1 / 60, 1.5)
     assert fixed.priced([1.0], 1 / 60) is None  # no other sampling costs the same
-    with pytest.raises(UserError, match=r"privacy.sampling.lots = 60.*59.*2"):
+    with expect_refusal(key="privacy.sampling.lots", value="60", names="59 2", remedy=True):
         fixed.lot_of(59, 2)
 
 

@@ -6,11 +6,11 @@ import math
 
 import pytest
 from scipy.stats import norm
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Constant, Geometric, Schedule
+from gossamer.mechanism.noise.base import OwnNorm
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.schedules import OwnNorm
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian
 from gossamer.mechanism.sampling import Poisson
 from gossamer.methods.claims import CLAIMS, Draws, NoClaim
@@ -66,7 +66,7 @@ def test_a_lot_in_the_place_of_one_sample_is_the_formula_at_one_over_the_records
     lots = RUNS["gdp-clt-lot"]
     found = CLAIMS["gdp-clt-lot"].claim(lots, 0.5, RATE, DELTA, K)
     assert found == CLAIMS["gdp-clt"].claim(lots, 0.5, RATE / 16, DELTA, K)
-    with pytest.raises(UserError, match=r"privacy\.sampling\.lot"):
+    with expect_refusal(key="privacy.claim", value="gdp-clt-lot", names="privacy.sampling.lot", remedy=True):
         CLAIMS["gdp-clt-lot"].noise(RUNS["gdp-clt"], RATE, 1.0, DELTA)
 
 
@@ -88,5 +88,5 @@ def test_no_claim_is_none_and_buys_nothing() -> None:
     rule = NoClaim("mine")
     assert rule.claim(run(), 1.0, RATE, DELTA, K).epsilon is None
     assert not rule.covers(Gaussian())
-    with pytest.raises(UserError, match=r"algorithm\.kind = 'mine'"):
+    with expect_refusal(key="algorithm.kind", value="mine"):
         rule.noise(run(), RATE, 1.0, DELTA)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 from torch import nn
 
-from gossamer.errors import UserError
 from gossamer.models.layers import (
     Centred,
     GlobalMax,
@@ -95,10 +95,10 @@ def test_the_centre_is_the_first_parameter_and_starts_at_0() -> None:
 )
 def test_mixing_layers_are_named(layer: nn.Module) -> None:
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sequential(nn.ReLU(), layer))
-    with pytest.raises(UserError, match=rf"layer '1\.1' \({type(layer).__name__}\)") as caught:
+    with expect_refusal(key="model", names=[type(layer).__name__, "1.1"]) as caught:
         check_no_mixing(network)
     assert "GroupNorm" in str(caught.value)
-    with pytest.raises(UserError, match="the module itself"):
+    with expect_refusal(key="model", names="itself"):
         check_no_mixing(layer)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.models.losses import (
     Hinge,
     Huber,
@@ -45,14 +45,14 @@ def test_the_implicit_slope_is_that_of_the_proximal_point(loss: Any, c: float) -
 @pytest.mark.parametrize(
     ("kind", "options", "says"),
     [
-        ("hing", {}, "hinge"),
-        ("huber", {"delta": -1.0}, "loss.delta"),
+        ("hing", {}, "loss.kind hing hinge"),
+        ("huber", {"delta": -1.0}, "loss.delta -1.0"),
         ("quantile", {"tau": 1.0}, "loss.tau"),
         ("hinge", {"tau": 1}, "loss.tau"),
     ],
 )
 def test_mistakes(kind: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+    with expect_refusal(names=says):
         losses.parse({"kind": kind, **options})
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 from tests.support.weights import small_minilm
 
 import gossamer
 from gossamer.data.features.minilm import MiniLM
-from gossamer.errors import UserError
 from gossamer.models.networks import build
 from gossamer.training.plan import notes_of
 
@@ -43,7 +43,7 @@ def test_the_first_model_is_the_public_encoder_with_a_head_of_zeros(weights: dic
     with torch.no_grad():
         assert torch.equal(network(tokens), torch.zeros(4, 2))
         assert torch.equal(network.encoder(tokens), MiniLM(weights, 8)(tokens))
-    with pytest.raises(UserError, match="reads tokens"):
+    with expect_refusal(key="model.kind", value="minilm"):
         build("minilm", input_shape=(1, 8, 8), outputs=2)
 
 
@@ -61,3 +61,19 @@ def test_adapters_and_head_move_and_the_encoder_stays(weights: dict[str, torch.T
     for name, value in before.named_parameters():
         touched = name.startswith("head") or ".query.weight" in name or ".value.weight" in name
         assert touched != torch.equal(whole[name], value), name
+
+
+def test_adapters_on_states_that_were_computed_once() -> None:
+    upper = {
+        "data": {"transform": [{"kind": "minilm", "trunk": 1}]},
+        "model": {"kind": "minilm", "trunk": 1},
+        "lora": {"rank": 2, "targets": ["layers.1.query", "layers.1.value"], "train": ["head"]},
+    }
+    outcome = gossamer.run(RECIPE | upper, data=nodes())
+    names = [name for name, own in outcome.module().named_parameters() if own.requires_grad]
+    assert all(name.startswith(("encoder.layers.1.", "head.")) for name in names)
+    assert outcome.predict(gossamer.tokens(WORDS, length=8)).shape == (4,)
+    with expect_refusal(names=["trunk = 1"]):
+        gossamer.plan(RECIPE | upper | {"data": {}}, data=nodes())
+    with expect_refusal("model.kind", "minilm", names="tokens"):
+        gossamer.plan(RECIPE | {"data": upper["data"]}, data=nodes())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.networks import KINDS, count, make
+from tests.support.refusals import expect_refusal
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
@@ -89,29 +90,29 @@ def test_vmap_over_nodes(kind: str) -> None:
             "resnet50",
             (3, 32, 32),
             {},
-            "model.kind = 'resnet50' is not known; it can be .*shallow-cnn",
+            "model.kind resnet50 shallow-cnn",
         ),
         (
             "softmax",
             (4,),
             {"hidden": [3]},
-            "model.hidden is not a key of kind 'softmax'; the keys here are bias",
+            "model.hidden kind softmax bias",
         ),
-        ("mlp", (4,), {"hidden": 128}, "model.hidden = 128 must be a list"),
-        ("mlp", (4,), {"hidden": [0]}, r"model.hidden\[0\] = 0 must be at least 1"),
-        ("mlp", (4,), {"activation": "gelu"}, "model.activation = 'gelu' must be 'relu' or 'tanh'"),
-        ("shallow-cnn", (1, 28, 28), {"filters": [8]}, "model.filters = .* must have at least 2 entries"),
-        ("linear", (4,), {"bias": False}, "model.bias is not a key of kind 'linear'; there are none here"),
-        ("softmax", (4,), {"bias": 1}, "model.bias = 1 must be true or false"),
-        ("mnist-cnn", (1, 28, 28), {"filters": 0}, "model.filters = 0 must be at least 1"),
-        ("resnet9", (3, 32, 32), {"groups": 0}, "model.groups = 0 must be at least 1"),
-        ("shallow-cnn", (54,), {}, r"'shallow-cnn' needs images .* shape \(54,\)"),
-        ("resnet9", (3, 4, 4), {}, "at least 8 × 8"),
-        ("mnist-cnn", (1, 5, 5), {}, "at least 6 × 6"),
+        ("mlp", (4,), {"hidden": 128}, "model.hidden 128"),
+        ("mlp", (4,), {"hidden": [0]}, "model.hidden[0] 0 1"),
+        ("mlp", (4,), {"activation": "gelu"}, "model.activation gelu relu tanh"),
+        ("shallow-cnn", (1, 28, 28), {"filters": [8]}, "model.filters [8] 2"),
+        ("linear", (4,), {"bias": False}, "model.bias kind linear"),
+        ("softmax", (4,), {"bias": 1}, "model.bias 1"),
+        ("mnist-cnn", (1, 28, 28), {"filters": 0}, "model.filters 0 1"),
+        ("resnet9", (3, 32, 32), {"groups": 0}, "model.groups 0 1"),
+        ("shallow-cnn", (54,), {}, "model.kind shallow-cnn shape 54"),
+        ("resnet9", (3, 4, 4), {}, "model.kind resnet9 8"),
+        ("mnist-cnn", (1, 5, 5), {}, "model.kind mnist-cnn 6"),
     ],
 )
 def test_mistakes(kind: str, shape: tuple[int, ...], options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+    with expect_refusal(names=says):
         build(kind, input_shape=shape, outputs=10, **options)
 
 
@@ -197,8 +198,8 @@ def test_a_lookup_has_orthogonal_gradients() -> None:
     assert torch.equal(table(places)[:, 0], table.weight[places, 0])
     gradients = [torch.autograd.grad(table(places)[i].sum(), table.weight)[0][:, 0] for i in range(2)]
     assert torch.equal(torch.stack(gradients), torch.eye(5)[places])
-    for shape, rows, named in (((1, 8, 8), 5, "dirac"), ((), 1, "model.rows")):
-        with pytest.raises(UserError, match=named):
+    for shape, rows, named in (((1, 8, 8), 5, "model.kind lookup dirac"), ((), 1, "model.rows 1")):
+        with expect_refusal(names=named):
             build("lookup", input_shape=shape, outputs=1, rows=rows)
 
 
@@ -305,9 +306,9 @@ def net(tmp_path: Path) -> str:
 
 def test_it_stands_in_the_table_without_options_and_says_where_the_module_comes_from() -> None:
     assert "own" in models.kinds
-    with pytest.raises(UserError, match=r"gossamer\.run\(\.\.\., module=net\)"):
+    with expect_refusal(key="model.kind", value="own", names="gossamer.run"):
         build("own", input_shape=(4,), outputs=2)
-    with pytest.raises(UserError, match=r"model\.hidden is not a key of kind 'own'"):
+    with expect_refusal(key="model.hidden", names="own"):
         build("own", input_shape=(4,), outputs=2, hidden=3)
 
 
@@ -333,25 +334,25 @@ def test_its_weights_follow_the_seed_and_leave_others_alone(net: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("net.py", r"--module \S*net\.py must be FILE:NAME, for example net\.py:Net"),
-        ("net.py:", "must be FILE:NAME"),
-        ("nowhere.py:Net", r"there is no file \S*nowhere\.py"),
-        ("net.py:Nut", r"has no Nut; it has Net, make, needs, wrong, stops, net\.$"),
-        ("net.py:number", r"is of type int; it must be a torch\.nn\.Module, or a class or function"),
-        ("net.py:wrong", "is of type str"),
-        ("net.py:needs", "calling it without arguments stops with TypeError: needs"),
-        ("net.py:stops", "stops with ValueError: two lines$"),
-        ("broken.py:Net", "stops with ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-        ("quits.py:Net", "stops with SystemExit: not today"),
-        ("notes.txt:net", r"its name must end in \.py"),
+        ("net.py", "net.py FILE NAME"),
+        ("net.py:", "FILE NAME"),
+        ("nowhere.py:Net", "nowhere.py"),
+        ("net.py:Nut", "Nut make needs"),
+        ("net.py:number", "torch.nn.Module"),
+        ("net.py:wrong", "str"),
+        ("net.py:needs", "TypeError"),
+        ("net.py:stops", "ValueError"),
+        ("broken.py:Net", "ModuleNotFoundError nothing_of_this_name"),
+        ("quits.py:Net", "SystemExit"),
+        ("notes.txt:net", ".py"),
     ],
 )
 def test_whatever_goes_wrong_in_the_file_is_one_sentence(net: str, asked: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as told:
+    with expect_refusal(key="--module", names=message) as told:
         load_module(str(Path(net).parent / asked))
     assert len(str(told.value).splitlines()) == 1
 
 
 def test_the_message_names_the_key_it_came_by(net: str) -> None:
-    with pytest.raises(UserError, match=r"^model = nowhere:"):
+    with expect_refusal(key="model", value="nowhere:x"):
         load_module("nowhere:x", key="model =")

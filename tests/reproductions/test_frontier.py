@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.support.full_lots import DIGITS
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.profiles import gdp_mu
 from gossamer.config import recipes
-from gossamer.errors import UserError
 from gossamer.studies.cells import cells
 from gossamer.training.api import configure
 from reproductions import frontier
@@ -106,7 +106,7 @@ def test_the_table_is_made_of_runs_and_goes_into_a_file(tmp_path: Path) -> None:
 
 
 def test_as_is_runs_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no comparison"):
+    with expect_refusal(key="--as-is", names="comparison"):
         run("frontier/table", out=tmp_path / "none", as_is=True)
     definition = tmp_path / "small.toml"
     definition.write_text(SMALL.replace("RECIPE", "frontier/fashion-mnist"))
@@ -119,8 +119,8 @@ def test_as_is_runs_nothing(tmp_path: Path) -> None:
 def test_a_file_without_the_marks_is_refused_before_anything_runs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing")
-    with pytest.raises(UserError, match="has no lines"):
+    with expect_refusal(key="--into", names="lines"):
         run("frontier/table", out=tmp_path / "out", into=page)
-    with pytest.raises(UserError, match="cannot be read"):
+    with expect_refusal(key="--into", names="read"):
         run("frontier/table", out=tmp_path / "out", into=tmp_path / "none.md")
     assert not (tmp_path / "out").exists()

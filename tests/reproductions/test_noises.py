@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gossamer.accounting import claimed
 from gossamer.accounting.calibrate import truncated_share
 from gossamer.accounting.profiles import gdp_mu
+from gossamer.methods import claims
 from reproductions.noises import density, exact_std, noise_line, noise_lines, noise_table, variance
 
 
@@ -64,7 +64,7 @@ def test_a_density_has_the_bound_of_its_kind(kind: str, bound: float) -> None:
 def test_a_truncated_laplace_has_hardly_less_noise_than_the_laplace(epsilon: float, delta: float, share: float) -> None:
     """Of the pairs of DP-dKM's Figure 1, as the book's notes have them: what Definition 6 cuts off is little."""
     whole, cut = (
-        variance(density(kind, 1.0, *claimed.km_noise(kind, epsilon, delta, 1.0, 1.0)))
+        variance(density(kind, 1.0, *claims.km_noise(kind, epsilon, delta, 1.0, 1.0)))
         for kind in ("laplace", "truncated-laplace")
     )
     assert math.sqrt(cut / whole) == pytest.approx(share, abs=0.005)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.result_files import grid
 
-from gossamer.errors import UserError
 from gossamer.studies.papers import names
 from reproductions import pages as book
 from reproductions.definition import Definition, NoExperiment
@@ -87,11 +87,11 @@ def test_result_files_are_small_and_name_no_machine(name: str) -> None:
 
 
 def test_a_paper_or_a_result_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"'dyn-d3p' is not a paper of the book; the papers are adad2p, "):
+    with expect_refusal(key="dyn-d3p", names="papers", remedy=True):
         book.write_book("dyn-d3p", tmp_path, tmp_path)
-    with pytest.raises(UserError, match=r"no result of dp-dkm/figure1"):
+    with expect_refusal(key="dp-dkm", names="result"):
         book.write_book("dp-dkm", tmp_path, tmp_path)
-    with pytest.raises(UserError, match=r"python -m reproductions run dyn-d2p/table2"):
+    with expect_refusal(key="table2.json", names="reproductions", remedy=True):
         read_record(tmp_path, "dyn-d2p/table2")
 
 

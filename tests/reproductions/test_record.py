@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.tables import TINY
 
-from gossamer.errors import UserError
 from gossamer.studies.reproduce import Mode, PaperCell, paper_cells
 from reproductions.definition import Definition, read
 from reproductions.known import Known, settings_of
@@ -96,7 +96,7 @@ def test_other_settings_or_seeds_are_another_experiment(tiny: Any, tmp_path: Pat
     assert known(changed).same == {}
     assert len(known(changed).anew) == 3
     changed["settings"]["nodes"] = -5
-    with pytest.raises(UserError, match=r"tiny\.json has 3 cells .*first 'Dyn-D²P, σ = 1, paper mode' \(nodes = -5 "):
+    with expect_refusal(key="tiny.json", names="3 cells D²P 1 paper nodes 5"):
         known(changed)
     changed = json.loads(json.dumps(made))
     changed["cells"][0]["labels"]["method"] = "Dyn"
@@ -105,7 +105,7 @@ def test_other_settings_or_seeds_are_another_experiment(tiny: Any, tmp_path: Pat
     made["cells"][0]["modes"]["paper"]["seeds"] = [0, 2]
     assert len(known(made).same) == 2
     del made["cells"][1]["modes"]
-    with pytest.raises(UserError, match=r"tiny\.json is damaged: a cell of it has no 'modes'"):
+    with expect_refusal(key="tiny.json", names="modes"):
         known(made)
 
 

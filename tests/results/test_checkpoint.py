@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results import checkpoint
 
 N = 7
@@ -72,10 +72,10 @@ def test_a_round_counts_only_where_all_nodes_are_found(tmp_path: Path) -> None:
 
 def test_another_runs_file_and_a_damaged_one_are_named(tmp_path: Path) -> None:
     path = save(tmp_path, 2, range(N), run="theirs")
-    with pytest.raises(UserError, match="belongs to another run; remove it"):
+    with expect_refusal(key="round-000002.safetensors", names="belongs", remedy=True):
         checkpoint.rounds_with(tmp_path, range(N), run="mine")
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(UserError, match="is damaged; remove it to resume from an earlier checkpoint"):
+    with expect_refusal(key="round-000002.safetensors", names="earlier", remedy=True):
         checkpoint.rounds_with(tmp_path, range(N), run="theirs")
 
 
@@ -91,7 +91,7 @@ def test_a_flipped_byte_anywhere_is_named_or_nothing_changed(tmp_path: Path) -> 
         damaged = bytearray(whole)
         damaged[place] ^= 1 << place % 8
         path.write_bytes(bytes(damaged))
-        with pytest.raises(UserError, match=r"round-000002\.safetensors (is damaged|was renamed|belongs)"):
+        with expect_refusal(key="round-000002.safetensors"):
             look(tmp_path)
     path.write_bytes(whole)
     assert checkpoint.load(tmp_path, 2, range(N)).round == 2
@@ -101,14 +101,14 @@ def test_a_renamed_one_is_named(tmp_path: Path) -> None:
     path = save(tmp_path, 2, range(3))
     for name in ("round-000004.nodes-000-002.safetensors", "round-000002.nodes-003-005.safetensors"):
         path = path.rename(tmp_path / name)
-        with pytest.raises(UserError, match="was renamed: it is the checkpoint of nodes 0–2 after round 2"):
+        with expect_refusal(names="0 2"):
             checkpoint.rounds_with(tmp_path, range(3), run="mine")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_values_that_are_no_numbers_are_not_gone_on_from(tmp_path: Path, value: float) -> None:
     save(tmp_path, 2, range(N), momentum=torch.full((N, 2), value))
-    with pytest.raises(UserError, match=r"holds NaN or infinite values \(momentum\)"):
+    with expect_refusal(key="round-000002.safetensors", names="momentum"):
         checkpoint.load(tmp_path, 2, range(N))
 
 

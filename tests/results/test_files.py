@@ -6,35 +6,35 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.rundir import digest_of_object, read_metrics, read_object, read_text
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "not JSON"),
-        (b"[1]", "not a JSON object but a list"),
-        (b"null", "not a JSON object"),
-        (b'{"a"', "not JSON"),
-        (b"[" * 100_000, "too deep"),
-        (b"\xff\xfe", "byte 0 is not UTF-8"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "not JSON"),
-        (b'{"b": 1}', "has no 'a'"),
+        (b"", "JSON"),
+        (b"[1]", "JSON list"),
+        (b"null", "JSON NoneType"),
+        (b'{"a"', "JSON"),
+        (b"[" * 100_000, "brackets"),
+        (b"\xff\xfe", "0 UTF-8"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "JSON"),
+        (b'{"b": 1}', "'a'"),
     ],
 )
 def test_what_is_no_object_is_a_sentence_with_its_name(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"x\.json.*{what}"):
+    with expect_refusal(key="x.json", names=what):
         read_object(path, "a")
 
 
 def test_a_pipe_a_folder_and_nothing_are_refused_and_a_link_is_followed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, what in (("pipe", "not a regular file"), (".", "not a regular file"), ("none", "No such file")):
-        with pytest.raises(UserError, match=what):
+    for name, what in (("pipe", "regular"), (".", "regular"), ("none", "file")):
+        with expect_refusal(tmp_path / name, names=what):
             read_text(tmp_path / name)
     (tmp_path / "real").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -46,11 +46,11 @@ def test_metrics_are_read_to_the_last_whole_line(tmp_path: Path) -> None:
     assert read_metrics(path) == []
     path.write_text('{"round": 1}\n{"rou')
     assert read_metrics(path) == [{"round": 1}]
-    with pytest.raises(UserError, match="line 2 is damaged: it is cut off"):
+    with expect_refusal(key="metrics.jsonl", names="2"):
         read_metrics(path, to_the_end=True)
     for line in ('{"round": "1"}', '{"round": true}', "7", '{"round": 1, "not_private": [1]}', "{"):
         path.write_text('{"round": 1}\n' + line + "\n")
-        with pytest.raises(UserError, match=r"metrics\.jsonl line 2 is damaged"):
+        with expect_refusal(key="metrics.jsonl", names="2"):
             read_metrics(path)
 
 

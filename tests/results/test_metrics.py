@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.kernels.stack import ParameterStack
-from gossamer.methods.objective import per_sample_loss
+from gossamer.methods.base import per_sample_loss
 from gossamer.models.losses import SOFTMAX, task_of
-from gossamer.results.metrics import Evaluator
+from gossamer.training.evaluate import Evaluator
 
 
 class Alone:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory, digest_of_object, pack, read_object, unpack
 
 N = 5000
@@ -50,7 +50,7 @@ def test_what_no_run_writes_is_one_sentence(tmp_path: Path, said: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         unpack({"draws": said})
     (tmp_path / "c.json").write_text(json.dumps({"draws": said}))
-    with pytest.raises(UserError, match="is damaged"):
+    with expect_refusal(key="c.json", names="damaged"):
         read_object(tmp_path / "c.json")
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.rundir import (
     RunDirectory,
     finite,
@@ -24,11 +24,11 @@ from gossamer.results.rundir import (
 
 def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(UserError, match="exists and is not an empty directory; name a new one"):
+    with expect_refusal(key="--out", names="new", remedy=True):
         RunDirectory.create(tmp_path)
-    with pytest.raises(UserError, match="exists and is not an empty directory"):
+    with expect_refusal(key="--out", names="empty"):
         make_empty(tmp_path / "thesis.txt")
-    with pytest.raises(UserError, match="cannot be made"):
+    with expect_refusal(key="--out"):
         make_empty(tmp_path / "thesis.txt" / "r")
     made = RunDirectory.create(tmp_path / "new")
     assert sorted(path.name for path in made.path.iterdir()) == ["checkpoints"]
@@ -36,10 +36,10 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 
 def test_only_a_run_that_has_begun_and_not_finished_goes_on(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "r")
-    with pytest.raises(UserError, match=r"has no config\.toml: no run had begun there"):
+    with expect_refusal(key="--resume", names="config.toml run"):
         RunDirectory.resume(run.path)
     run.write_config({"nodes": 2})
-    with pytest.raises(UserError, match=r"has no manifest\.json"):
+    with expect_refusal(key="--resume", names="manifest.json"):
         RunDirectory.resume(run.path)
     manifest = {
         "name": "x",
@@ -53,7 +53,7 @@ def test_only_a_run_that_has_begun_and_not_finished_goes_on(tmp_path: Path) -> N
     run.write_json("manifest.json", manifest)
     assert read_manifest(RunDirectory.resume(run.path).path) == {**manifest, "resumed": []}
     run.write_json("certificate.json", {})
-    with pytest.raises(UserError, match="is a finished run; nothing is left to do"):
+    with expect_refusal(key="--resume", names="run", remedy=True):
         RunDirectory.resume(run.path)
 
 
@@ -99,7 +99,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 def test_a_damaged_manifest_is_one_sentence(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "r")
     run.write_text("manifest.json", "{")
-    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+    with expect_refusal(key="manifest.json", names="damaged"):
         read_manifest(run.path)
 
 

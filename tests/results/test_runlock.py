@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.rundir import LOCK, RunLock
 
 
@@ -35,7 +35,7 @@ def few_files() -> Iterator[None]:
 def test_a_second_one_is_refused_for_any_number_of_nodes(tmp_path: Path) -> None:
     first = lock(tmp_path, range(100_000))
     for _ in range(50):  # and leaves no descriptor behind
-        with pytest.raises(UserError, match="written by another run; wait"):
+        with expect_refusal(names="wait", remedy=True):
             lock(tmp_path, range(100_000))
     first.close()
     lock(tmp_path, range(100_000)).close()
@@ -64,7 +64,7 @@ def test_processes_of_one_run_do_not_exclude_each_other_and_any_of_them_keeps_ot
     with held_by_another(tmp_path, range(3, 8), whole=False):
         first = lock(tmp_path, range(3))
         first.close()  # it died; the other process is still ending
-        with pytest.raises(UserError, match="written by another run"):
+        with expect_refusal(names="written"):
             lock(tmp_path)
     lock(tmp_path).close()
 
@@ -72,7 +72,7 @@ def test_processes_of_one_run_do_not_exclude_each_other_and_any_of_them_keeps_ot
 def test_a_process_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     with (
         held_by_another(tmp_path, range(8), whole=True),
-        pytest.raises(UserError, match="written by another run"),
+        expect_refusal(names="written"),
     ):
         lock(tmp_path)
     lock(tmp_path).close()
@@ -85,6 +85,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path, what: str) -> None:
         place.symlink_to(tmp_path / "elsewhere")
     else:
         place.mkdir()
-    with pytest.raises(UserError, match=r"run\.lock"):
+    with expect_refusal(key="run.lock"):
         lock(tmp_path)
     assert not (tmp_path / "elsewhere").exists()

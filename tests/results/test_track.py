@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.support.certificates import dated
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results import track
 from gossamer.results.track import TRACKERS, SafeTracker, certified_facts, find_tracker, public, scalars
 from gossamer.training import api
@@ -132,6 +132,6 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     code, _, errors = command("run", "--track", "tensorboard", *SHORT)
     assert code == 2
     assert "pip install 'gossamer[track]'" in errors
-    with pytest.raises(UserError, match=r"pip install 'gossamer\[mlflow\]' brings it"):
+    with expect_refusal(key="--track", value="mlflow", names="gossamer[mlflow]", remedy=True):
         find_tracker("mlflow")
     assert list(tmp_path.iterdir()) == []

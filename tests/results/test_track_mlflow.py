@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results import track
 from gossamer.results.track import MLflow, _without_password, find_tracker
 from gossamer.training import api
@@ -127,14 +127,14 @@ def test_a_server_that_dies_costs_no_run(server: Server, tmp_path: Path, capfd: 
     assert outcome.result["rounds"] == 6
     assert capfd.readouterr().err.count("--track mlflow failed") == 1
     assert time.monotonic() - begun < 60
-    with pytest.raises(UserError, match=r"MLFLOW_TRACKING_URI = http://127\.0\.0\.1"):
+    with expect_refusal("--track", "mlflow", "MLFLOW_TRACKING_URI 127.0.0.1", remedy=True):
         find_tracker("mlflow")
 
 
 def test_where_to_must_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(track, "find_spec", lambda name: True)
-    with pytest.raises(UserError, match="set MLFLOW_TRACKING_URI, for example to http"):
+    with expect_refusal(key="--track", value="mlflow", names="MLFLOW_TRACKING_URI", remedy=True):
         MLflow.check()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from tests.support.refusals import expect_refusal
 
 from gossamer.errors import UserError
 from gossamer.runtime.cluster import RankError, Ranks, Watch, meet
@@ -183,7 +184,7 @@ def test_between_machines_the_words_of_an_error_stay_at_home(monkeypatch: pytest
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     monkeypatch.setenv("LOCAL_RANK", "0")
     store = dist.HashStore()  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="Anna Schmidt"), Ranks(BLOCKS, 1, store, 0.1):
+    with expect_refusal(key="row", value="7"), Ranks(BLOCKS, 1, store, 0.1):
         raise UserError("row 7 has the label 'Anna Schmidt'.")
     assert store.get(FAILURE).decode() == "rank 1 (nodes 3–5) failed in round 0: its own terminal says why"
 
@@ -192,5 +193,5 @@ def test_a_store_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPat
     for key, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(key, value)
     monkeypatch.delenv("MASTER_PORT", raising=False)
-    with pytest.raises(UserError, match=r"rank 1 cannot reach the ranks' store at 127.0.0.1:None: .*; check torch"):
+    with expect_refusal(key="rank", value="1", names="127.0.0.1", remedy=True):
         meet(1.0)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.runtime.group import Alone, split
 
 
@@ -36,13 +36,13 @@ def test_a_mistake_of_one_rank_is_raised_on_all(two_ranks: Any) -> None:
 @pytest.mark.parametrize(
     ("nodes", "ranks", "sizes", "words"),
     [
-        (3, 4, None, "runtime.ranks = 4 is more than nodes = 3"),
-        (5, 2, [1, 2, 2], "lists 3 blocks for 2 ranks"),
-        (5, 2, [1, 3], "adds up to 4 where nodes = 5"),
+        (3, 4, None, "runtime.ranks 4 nodes 3"),
+        (5, 2, [1, 2, 2], "runtime.blocks 3 2 ranks"),
+        (5, 2, [1, 3], "runtime.blocks 4 nodes 5"),
     ],
 )
 def test_blocks_that_do_not_fit_are_refused(nodes: int, ranks: int, sizes: Any, words: str) -> None:
-    with pytest.raises(UserError, match=words):
+    with expect_refusal(names=words):
         split(nodes, ranks, sizes)
 
 

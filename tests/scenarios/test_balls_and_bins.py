@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from tests.support.configurations import outlined
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.chain import LedgerError
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute
-from gossamer.errors import UserError
 from gossamer.training.api import run
 
 BALLS: dict[str, Any] = {
@@ -87,5 +87,5 @@ def test_a_shared_model_that_is_written_every_turn_may_draw_so() -> None:
         assert 0.98 < node.proven.epsilon <= 1.0
         factors[kind] = node.factor
     assert factors["balls-and-bins"] < 0.4 * factors["one-pass"]
-    with pytest.raises(UserError, match="has lots of any size"):
+    with expect_refusal(key="privacy.sampling.kind", value="balls-and-bins", names="lots"):
         outlined(base, privacy__sampling={"kind": "balls-and-bins", "lots": 10}, algorithm__controller="pass-end")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.refusals import expect_refusal
 
 import gossamer
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.sampling import PoissonSampler
 from gossamer.training.assemble import assemble
@@ -90,7 +90,7 @@ def test_central_has_the_objective_of_the_decentralized_run(squares, tmp_path: P
     pooled = points(tmp_path, weighting="size", baseline="central")
     assert pooled.shape == (1, 3)
     np.testing.assert_allclose(pooled[0], solve(x, y, np.ones(60)), atol=2e-3)
-    with pytest.raises(UserError, match=r"privacy.sampling.kind = 'full'.*weighting"):
+    with expect_refusal(key="privacy.sampling.kind", value="full", remedy=True):
         points(tmp_path, baseline="central")
 
 
@@ -125,7 +125,7 @@ def test_pooled_records_are_drawn_so_that_nodes_count_alike(squares) -> None:  #
 
 def test_central_is_refused_where_a_record_would_be_drawn_more_than_once(squares) -> None:  # type: ignore[no-untyped-def]
     uneven = {**NOISY, "privacy.sampling": {"kind": "poisson", "rate": 0.5}, "baseline": "central"}
-    with pytest.raises(UserError, match=r"weighting = 'uniform'.*2.5 times"):
+    with expect_refusal(key="weighting", value="uniform", names="2.5"):
         Plan.of(resolve(LEAST_SQUARES, uneven))
 
 

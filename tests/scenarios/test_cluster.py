@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 from tests.support.namespaces import SCRIPT, SPREAD, no_namespaces, rank_in
+from tests.support.refusals import expect_refusal
 
 import gossamer
 from gossamer.accounting import ledger
-from gossamer.errors import UserError
 from gossamer.results.verify import verify_run
 
 
@@ -48,7 +48,7 @@ def test_two_hosts_train_together_and_keep_their_ledgers_to_themselves(two_hosts
         models = gossamer.load(run).models
         assert models.nodes == list(nodes)
         averages.append(models.weights()["1.weight"])  # of all eight nodes, on either host
-        with pytest.raises(UserError, match=r"is where it was hosted; here are those of nodes \d–\d, and the"):
+        with expect_refusal("model", names="node average"):
             models.module(7 - nodes.start)
         assert [p.name for p in (run / "checkpoints").iterdir()] == [
             f"round-000040.nodes-{nodes.start:03d}-{nodes.stop - 1:03d}.safetensors"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.support.configurations import configured, outlined
 from tests.support.ledgers import write_histories
+from tests.support.refusals import expect_refusal
 from tests.support.without_replacement import DIGITS
 
 from gossamer.accounting.ledger import LedgerError, read_all
@@ -22,7 +23,6 @@ from gossamer.accounting.proven import proven
 from gossamer.accounting.recompute import recompute, worst_epsilon
 from gossamer.accounting.releases import Gaussian
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
 from gossamer.mechanism.noise.base import SilentNoise
 from gossamer.results.console import summary
 from gossamer.results.verify import verify_run
@@ -202,7 +202,7 @@ def test_nodes_that_do_the_same_cost_no_more_than_that(tmp_path: Path) -> None:
 @pytest.mark.parametrize("copies", [0, -1, "3", 2.0, True])
 def test_a_first_line_without_a_number_of_copies_is_damaged(tmp_path: Path, copies: Any) -> None:
     folder = ledgers_of(tmp_path, [[gaussian(9.0, "full", 1.0)]], copies)
-    with pytest.raises(LedgerError, match="'copies'"):
+    with expect_refusal(key="ledger.jsonl", names="copies", error=LedgerError):
         recompute(folder)
 
 
@@ -228,12 +228,12 @@ def test_run_ledger_and_certificate_say_the_same(tmp_path: Path, controller: str
 
 
 def test_unequal_nodes_are_refused() -> None:
-    with pytest.raises(UserError, match="same size, budget and sampling"):
+    with expect_refusal(key="data.partition.kind", value="sampled"):
         outlined(
             **{**FULL, "privacy__sampling": {"kind": "poisson", "lot": 9}},
             data__partition=sampled(size=[90, 91, 92, 93]),
         )
-    with pytest.raises(UserError, match="same size, budget and sampling"):
+    with expect_refusal(key="data.partition.kind", value="sampled"):
         outlined(**{**FULL, "privacy__epsilon": [0.5, 1.0, 1.0, 1.0]}, data__partition=sampled())
 
 
@@ -244,5 +244,5 @@ def test_ledgers_on_several_machines_are_refused() -> None:
     class Far(Alone):
         spread = True
 
-    with pytest.raises(UserError, match="their ledgers would lie on several machines"):
+    with expect_refusal(key="data.partition.kind", value="sampled"):
         require_same_everywhere(parts, Far(NODES))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.support.refusals import assert_names
 
 from gossamer.results.trained import read_description
 
@@ -123,19 +124,19 @@ def test_what_goes_wrong_is_one_sentence_and_exit_2(command: Any, sites: Path) -
     write(sites / "short.csv", 3, 1, ["age", "dose"])
     (sites / "strange.csv").write_text("age,dose,pressure,diagnosis\n50,4,90,unwell\n")
     for words, said in (
-        (["predict", "run", "short.csv"], "short.csv has no column pressure"),
-        (["predict", "run", "strange.csv"], "labels that are not among the classes that the model knows"),
+        (["predict", "run", "short.csv"], "short.csv pressure"),
+        (["predict", "run", "strange.csv"], "strange.csv labels classes"),
         (
             ["predict", "run", "new.csv", "--node", "4"],
-            "node = 4 is not a node of this run: name 0 to 3, or 'average'",
+            "node 4 0 3 average",
         ),
-        (["predict", "run", "new.csv", "--module", "net.py:Net"], "there is no file net.py"),
-        (["predict", "elsewhere", "new.csv"], "elsewhere is no run directory"),
-        (["export", "run", "--format", "pickle", "--out", "e"], "--format pickle is not known"),
+        (["predict", "run", "new.csv", "--module", "net.py:Net"], "--module net.py"),
+        (["predict", "elsewhere", "new.csv"], "elsewhere directory"),
+        (["export", "run", "--format", "pickle", "--out", "e"], "--format pickle"),
     ):
         code, _, err = command(*words)
         assert code == 2, (words, err)
         assert err.startswith("gossamer: "), err
         assert len(err.strip().splitlines()) == 1, err
-        assert said in err
+        assert_names(err, names=said)
     assert not (sites / "predictions.csv").exists()

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from tests.support.configurations import outlined
+from tests.support.refusals import expect_refusal
 
 from gossamer import audit
-from gossamer.accounting.claimed import dyn_d2p
 from gossamer.accounting.ledger import read_all
 from gossamer.accounting.recompute import recompute
-from gossamer.errors import UserError
 from gossamer.kernels.rounding import EXCESS
+from gossamer.methods.claims import dyn_d2p
 from gossamer.training.api import run
 
 LOTS: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_the_papers_reading_counts_a_lot_as_one_sample() -> None:
     assert node.claim.epsilon == pytest.approx(1.0, rel=1e-6)
     assert node.claim.epsilon == dyn_d2p([1 / node.factor] * 12, 1 / node.records, 1e-4).epsilon
     assert node.proven.epsilon > 5.0
-    with pytest.raises(UserError, match=r"privacy\.sampling\.lot"):
+    with expect_refusal(key="privacy.claim", value="gdp-clt-lot", names="privacy.sampling.lot", remedy=True):
         outlined("quickstart", **{**changes, "privacy.sampling": {"kind": "full"}})
 
 
@@ -106,13 +106,13 @@ def test_an_attack_stays_below_what_is_proven_and_breaks_what_the_paper_claims(t
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"privacy.sampling": {"kind": "one-pass", "lot": 16}}, "sampling"),
-        ({"privacy.sampling": {"kind": "balls-and-bins", "lots": 10}}, "sampling"),
-        ({"privacy.noise": {"kind": "pairwise"}}, "pairwise"),
-        ({"privacy.clip": {"kind": "constant", "bound": 1.0, "of": "lot"}, "privacy.centre": 0.1}, "centre"),
-        ({"privacy.clip": {"kind": "quantile", "of": "lot"}}, "of"),
+        ({"privacy.sampling": {"kind": "one-pass", "lot": 16}}, "lot"),
+        ({"privacy.sampling": {"kind": "balls-and-bins", "lots": 10}}, "lot"),
+        ({"privacy.noise": {"kind": "pairwise"}}, "lot pairwise"),
+        ({"privacy.clip": {"kind": "constant", "bound": 1.0, "of": "lot"}, "privacy.centre": 0.1}, "lot centre"),
+        ({"privacy.clip": {"kind": "quantile", "of": "lot"}}, "quantile"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], word: str) -> None:
-    with pytest.raises(UserError, match=word):
+    with expect_refusal(key="privacy.clip.of", names=word):
         outlined("quickstart", **{**LOTS, **changes})

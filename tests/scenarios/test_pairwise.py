@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.pool import Pool, uneven
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting import secrets as graphs
 from gossamer.accounting.observers import colluders
@@ -17,7 +18,6 @@ from gossamer.accounting.secrets import Secrets
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
@@ -96,25 +96,25 @@ def test_baselines_have_their_own_noise() -> None:
 
 
 REFUSED = {
-    "quantile": ({"privacy.clip": {"kind": "quantile"}}, "privacy.clip.kind = 'quantile' does not go with"),
+    "quantile": ({"privacy.clip": {"kind": "quantile"}}, "privacy.clip.kind quantile"),
     "allowances": (
         {"privacy.epsilon": [1.0, *[8.0] * 7], "privacy.noise.multiplier": 1.0},
-        r"privacy.epsilon pays for \d+ draws of one node and \d+ of another",
+        "privacy.epsilon pays",
     ),
-    "apart": ({"privacy.noise.secrets": RING, "privacy.noise.colluders": 2}, "falls apart if 2 of its nodes collude"),
-    "all": ({"privacy.noise.colluders": 8}, "colluders = 8 must be fewer than nodes = 8"),
+    "apart": ({"privacy.noise.secrets": RING, "privacy.noise.colluders": 2}, "privacy.noise.family.secrets 2"),
+    "all": ({"privacy.noise.colluders": 8}, "privacy.noise.family.colluders 8"),
     "local models": (
         {"algorithm.kind": "without-replacement", "algorithm.mixes": 1, "topology.kind": "ring"},
-        "keeps local models",
+        "privacy.noise.family.kind pairwise",
     ),
-    "paper": ({"mode": "paper"}, "'pairwise' is no noise of this method's paper"),
-    "a word": ({"privacy.noise.secrets": "some"}, "privacy.noise.family.secrets"),
+    "paper": ({"mode": "paper"}, "privacy.noise.family.kind pairwise"),
+    "a word": ({"privacy.noise.secrets": "some"}, "privacy.noise.family.secrets some"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("changes", "words"), REFUSED.values(), ids=REFUSED)
 def test_refusals_in_one_sentence(changes, words) -> None:
-    with pytest.raises(UserError, match=words) as caught:
+    with expect_refusal(names=words) as caught:
         Plan.of(config(**{"rounds": 60, **changes}))
     assert "\n" not in str(caught.value)
 

@@ -80,8 +80,9 @@ def test_the_command_line_ranks_and_comparisons_find_it(outside: Path, tmp_path:
     assert audited["epsilon_audited"] <= audited["epsilon_proven"]
 
     schema = gossamer("recipes", "--schema", outside=outside, cwd=tmp_path)
-    assert "diffusion: Adapt, then combine." in schema.stdout
-    assert "pace = number above 0 up to 1 (1)" in schema.stdout
+    listed = schema.stdout.partition("**`diffusion`**")[2].partition("**`")[0]
+    assert "Adapt, then combine." in listed
+    assert "`pace` = number above 0 up to 1 (1)" in listed
 
 
 @pytest.mark.slow

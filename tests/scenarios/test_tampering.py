@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.tampering import WAYS, cut, files_of, finished, flip, noticed, same_content, stopped, swap
 
 import gossamer
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
@@ -108,10 +108,10 @@ def test_a_changed_model_is_noticed_by_those_who_verify_and_those_who_use_it(run
         assert runs.case("finished", name, way, 3)
     run = shutil.copytree(runs.base / "finished", runs.base / f"spoilt-{name}")
     flip(run / name, run / name, random.Random(0))
-    with pytest.raises(UserError, match=f"{name} is not what the run signed"):
+    with expect_refusal(name, remedy=True):
         gossamer.load(run).models.weights(0 if name == "models.safetensors" else "average")
     (run / name).unlink()
-    with pytest.raises(UserError, match=f"{name} is missing, and the run had written it; put it back"):
+    with expect_refusal(name, remedy=True):
         gossamer.load(run).models.weights(0 if name == "models.safetensors" else "average")
 
 

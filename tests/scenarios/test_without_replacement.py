@@ -12,12 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.support.configurations import configured
+from tests.support.refusals import expect_refusal
 from tests.support.without_replacement import DIGITS, plan
 
 import gossamer
 from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.results.headline import judged
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
@@ -159,29 +159,29 @@ def test_noiseless_is_scikit_learns_sgd_on_mnist(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ({"privacy.sampling.lot": 400}, "400"),
-    ({"privacy.sampling.lot": 0}, r"privacy\.sampling\.lot"),
-    ({"algorithm.lr": 2.1}, "Lemma 4"),
-    ({"algorithm.controller": "oracle"}, r"algorithm\.controller"),
-    ({"algorithm.probability": 1.5}, r"algorithm\.probability"),
-    ({"algorithm.discount": 1.0}, r"algorithm\.discount"),
-    ({"algorithm.radius": -1.0}, r"algorithm\.radius"),
-    ({"algorithm.seed": 3}, r"algorithm\.seed"),
-    ({"algorithm.loss_share": 0.0}, r"algorithm\.loss_share"),
-    ({"data.partition": {"kind": "sampled", "size": [90, 91, 90, 90]}}, "same size"),
-    ({"data.pca": 10}, "pca_from"),
-    ({"data.pca": 10, "data.pca_from": "mnist"}, r"data\.pca_from"),
-    ({"data.pca": 100}, r"data\.pca"),
-    ({"data.pca_from": "mnist"}, r"data\.pca_from = 'mnist' needs data\.pca"),
-    ({"data.scale": "cube"}, r"data\.scale"),
-    ({"data.bias": "inside"}, r"data\.bias"),
-    ({"mode": "paper", "privacy.epsilon": 3.0}, "epsilon"),
+    ({"privacy.sampling.lot": 400}, "privacy.sampling.lot 400"),
+    ({"privacy.sampling.lot": 0}, "privacy.sampling.lot 0"),
+    ({"algorithm.lr": 2.1}, "algorithm.lr 2.1 4"),
+    ({"algorithm.controller": "oracle"}, "algorithm.controller oracle"),
+    ({"algorithm.probability": 1.5}, "algorithm.probability 1.5"),
+    ({"algorithm.discount": 1.0}, "algorithm.discount 1.0"),
+    ({"algorithm.radius": -1.0}, "algorithm.radius -1.0"),
+    ({"algorithm.seed": 3}, "algorithm.seed"),
+    ({"algorithm.loss_share": 0.0}, "algorithm.loss_share 0.0"),
+    ({"data.partition": {"kind": "sampled", "size": [90, 91, 90, 90]}}, "data.partition.kind sampled"),
+    ({"data.pca": 10}, "data.pca_from"),
+    ({"data.pca": 10, "data.pca_from": "mnist"}, "data.pca_from mnist"),
+    ({"data.pca": 100}, "data.pca_from"),
+    ({"data.pca_from": "mnist"}, "data.pca_from mnist"),
+    ({"data.scale": "cube"}, "data.scale cube"),
+    ({"data.bias": "inside"}, "data.bias inside"),
+    ({"mode": "paper", "privacy.epsilon": 3.0}, "epsilon 3.0"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "named"), REFUSED, ids=[str(c) for c, _ in REFUSED])
 def test_mistakes_are_one_sentence(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(UserError, match=named) as caught:
+    with expect_refusal(names=named) as caught:
         Plan.of(resolve(DIGITS, changes))
     assert "\n" not in str(caught.value)
 

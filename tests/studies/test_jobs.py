@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.support.configurations import configured
 from tests.support.dask_cluster import cluster
+from tests.support.refusals import expect_refusal
 
 import gossamer
-from gossamer.errors import UserError
 from gossamer.studies.cells import Cell, Display, run_cells
 from gossamer.studies.jobs import Engine, Outcome, settled
 
@@ -44,27 +44,27 @@ def run(made: list[Cell], out: Path, engine: Engine) -> tuple[dict[str, str], li
 
 @pytest.mark.parametrize("text", ["local:here", "dask", "dask:", "slurm:x", "dask:a b"])
 def test_an_engine_has_a_known_name(text: str) -> None:
-    with pytest.raises(UserError, match="--engine"):
+    with expect_refusal(key="--engine"):
         Engine(text)
 
 
 @pytest.mark.parametrize(("text", "jobs"), [("local", 0), ("dask:tcp://x", 2)])
 def test_a_number_of_jobs_is_for_processes(text: str, jobs: int) -> None:
-    with pytest.raises(UserError, match=f"--jobs {jobs}"):
+    with expect_refusal("--jobs", jobs):
         Engine(text, jobs)
 
 
 def test_own_records_and_code_stay_here() -> None:
     own = configured(data__kind="csv", data__path="a.csv", data__label="y", data__classes=2)
     code = configured(model__kind="own", model__path="net.py:Net")
-    for config, key in ((own, "data.kind"), (code, "model.path")):
+    for config, key in ((own, "data.kind csv"), (code, "model.path")):
         Engine().refuse(config)
-        with pytest.raises(UserError, match=key):
+        with expect_refusal(names=key):
             Engine("dask:tcp://127.0.0.1:1").refuse(config)
 
 
 def test_a_scheduler_that_does_not_answer_is_a_sentence() -> None:
-    with pytest.raises(UserError, match="no scheduler with a worker answers"):
+    with expect_refusal(key="--engine", value="dask:tcp://127.0.0.1:1"):
         Engine("dask:tcp://127.0.0.1:1").check()
 
 

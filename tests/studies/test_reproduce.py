@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.tables import TINY
 
 from gossamer.config import recipes
 from gossamer.data.origins import Origin
 from gossamer.data.public import FashionMnist
-from gossamer.errors import UserError
 from gossamer.studies import papers
 from gossamer.studies.papers import names, titles
 from gossamer.studies.reproduce import (
@@ -151,7 +151,7 @@ def test_numbers_as_printed() -> None:
     assert parse_number("92 ± 0.54") == (92.0, 0.54)
     assert parse_number("71.87") == (71.87, None)
     assert parse_number("?") == (None, None)
-    with pytest.raises(UserError, match="about 90"):
+    with expect_refusal(names="90"):
         parse_number("about 90")
 
 
@@ -254,7 +254,7 @@ def test_a_tiny_table_from_end_to_end(command: Any) -> None:
         (["dyn-d2p/table2", "--data-dir", "empty"], ["fashion-mnist", "empty"]),
         ([], ["--list"]),
         (["broken.toml"], ["broken.toml", "grid"]),
-        (["adad2p/table1"], ["adad2p/table1", "nothing to run"]),
+        (["adad2p/table1"], ["adad2p/table1", "experiment"]),
     ],
 )
 def test_a_mistake_is_one_sentence(

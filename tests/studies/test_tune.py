@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+from tests.support.refusals import expect_refusal
 
 from gossamer.config.layers import parse_overrides
-from gossamer.errors import UserError
 from gossamer.studies.cells import parse_overs
 from gossamer.studies.tune import Tuning, tune
 from gossamer.training.api import plan
@@ -62,18 +62,18 @@ def test_full_lots_share_the_budget_by_the_root(runs: int) -> None:
 @pytest.mark.parametrize(
     ("sets", "overs", "words"),
     [
-        ([], [], "nothing to choose"),
-        ([], ["algorithm.lr=1"], "nothing to choose"),
-        ([], ["privacy.epsilon=1,2"], r"changes a release's cost"),
-        ([], ["rounds=10,20"], r"changes a release's cost"),
-        ([], ["data.partition.kind=even,shards"], r"changes a release's cost"),
-        (["data.held_out=100"], ["algorithm.lr=1,2"], "public hold-out"),
-        (["privacy.noise.multiplier=2.0"], ["algorithm.lr=1,2"], "privacy.runs = 2"),
-        (["mode=paper"], ["algorithm.lr=1,2"], "privacy.runs = 2"),
+        ([], [], "there choose"),
+        ([], ["algorithm.lr=1"], "there choose"),
+        ([], ["privacy.epsilon=1,2"], "--over changes"),
+        ([], ["rounds=10,20"], "--over changes"),
+        ([], ["data.partition.kind=even,shards"], "--over changes"),
+        (["data.held_out=100"], ["algorithm.lr=1,2"], "choice hold-out"),
+        (["privacy.noise.multiplier=2.0"], ["algorithm.lr=1,2"], "digits.toml privacy.runs 2"),
+        (["mode=paper"], ["algorithm.lr=1,2"], "digits.toml privacy.runs 2"),
     ],
 )
 def test_mistakes(recipe: str, sets: list[str], overs: list[str], words: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=words):
+    with expect_refusal(names=words):
         tune(recipe, parse_overrides(sets), over=parse_overs(overs), out=tmp_path / "out", quiet=True)
     assert not (tmp_path / "out").exists()
 
@@ -87,7 +87,7 @@ def test_own_records_need_a_public_hold_out(recipe: str, tmp_path: Path) -> None
         "data.records=10",
         "data.transform=[]",
     ]
-    with pytest.raises(UserError, match="public hold-out"):
+    with expect_refusal(key="choice", names="hold-out"):
         tune(recipe, parse_overrides(own), over={"algorithm.lr": [1.0, 2.0]}, out=tmp_path / "out", quiet=True)
 
 
@@ -97,7 +97,7 @@ def test_own_records_need_a_public_hold_out(recipe: str, tmp_path: Path) -> None
 )
 def test_a_choice_is_among_settings_of_one_gossip_method(recipe: str, over: str) -> None:
     """Local models have an un-noised tail: looking at them would not be post-processing."""
-    with pytest.raises(UserError, match="one gossip method"):
+    with expect_refusal(key="algorithm.kind", names="gossip", remedy=True):
         tune(recipe, over=parse_overs([over]))
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_chosen_by_figures_that_no_epsilon_covers(
         return SimpleNamespace(results=results, summary={})
 
     monkeypatch.setattr(module, "run_rows", unpaid)
-    with pytest.raises(UserError, match=r"figures that no ε covers \(why\)"):
+    with expect_refusal(key="choice", names="why"):
         tune(recipe, over={"algorithm.lr": [1.0, 2.0]}, out=tmp_path / "out", quiet=True)
 
 

@@ -90,6 +90,33 @@ class Recurrent(nn.Module):
         return out.mean(1)[:, : states.shape[2]] - 2 * states[-1]
 
 
+class CalledTwice(nn.Module):
+    """Layers and a table that are called twice, an activation and a norm among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer, self.norm, self.act = nn.Embedding(7, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.layer(self.table(x))) + self.table(x.flip(1))
+        return self.act(self.norm(self.act(self.layer(h.mean(1)))))
+
+
+class TiedTable(nn.Module):
+    """A table, some of whose rows stand for positions, that is the weight of a linear layer as well."""
+
+    def __init__(self, padding: int | None) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(7, 4, padding_idx=padding), nn.Linear(4, 4)
+        self.places, self.out = nn.Embedding(5, 4), nn.Linear(4, 7, bias=False)
+        self.out.weight = self.table.weight
+        self.register_buffer("order", torch.arange(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.table(x) + self.places(self.order)
+        return self.out(torch.tanh(self.layer(h))).flatten(1)
+
+
 class Residual(nn.Module):
     """Two branches into one sum, an in-place ReLU on the way."""
 
@@ -159,6 +186,9 @@ CASES: dict[str, tuple[tuple[int, ...], int | None, Callable[[], nn.Module]]] = 
     ),
     "rnn without bias": ((9, 2), None, lambda: net(Recurrent(nn.RNN(2, 3, bias=False, batch_first=True)))),
     "residual": (IMAGE, None, Residual),
+    "called twice": ((5,), 7, lambda: net(CalledTwice())),
+    "tied table": ((5,), 7, lambda: net(TiedTable(None))),
+    "tied table padded": ((5,), 7, lambda: net(TiedTable(0))),
 }
 
 

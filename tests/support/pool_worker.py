@@ -21,7 +21,6 @@ from gossamer.config.layers import stored
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.methods.without_replacement.local_models import LocalModels
-from gossamer.results.console import RunDisplay
 from gossamer.runtime.cluster import Ranks, meet
 from gossamer.runtime.group import agreed, split
 from gossamer.runtime.loop import run
@@ -57,8 +56,7 @@ def gossamer_run(
 
     config = RunConfig.model_validate(settings) if settings is not None else stored(out / "config.toml")
     where = {"resume": out} if settings is None else {"out": out}
-    display = RunDisplay(config.name, config.rounds, quiet=True, hidden=True)
-    return run_in(ranks, config, display, announced=False, **where, on_round=stop).result
+    return run_in(ranks, config, announced=False, quiet=True, hidden=True, **where, on_round=stop).result
 
 
 def models_that_left(ranks: Ranks, sizes: list[int], out: Path, settings: dict[str, Any]) -> Any:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from gossamer.accounting import claimed
 from gossamer.accounting.composer import Composition
 from gossamer.accounting.pairs import NoisePair
 from gossamer.accounting.profiles import Noise, gdp_mu
 from gossamer.accounting.releases import Event, Gaussian
+from gossamer.methods import claims
 
 RATE, DELTA, ROUNDS = 1 / 2500, 1e-4, 3500  # Dyn-D²P on CIFAR-10
 
@@ -31,8 +31,8 @@ def gaussian(
 
 
 def dyn_d2p(epsilon: float, ratio: float, sampling: str = "poisson") -> list[Gaussian]:
-    mu_0 = claimed.initial_budget(gdp_mu(epsilon, DELTA), RATE, ROUNDS, ratio)
-    mus = claimed.schedule(mu_0, ROUNDS, ratio)
+    mu_0 = claims.initial_budget(gdp_mu(epsilon, DELTA), RATE, ROUNDS, ratio)
+    mus = claims.schedule(mu_0, ROUNDS, ratio)
     return [gaussian(1 / mu, sampling=sampling, rate=RATE) for mu in mus]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.topologies import CASES, make, nx_graph
 
 from gossamer.errors import UserError
@@ -19,101 +20,100 @@ from gossamer.topology.schedule import Topology
 @pytest.mark.parametrize(
     ("kind", "nodes", "weights", "options", "says"),
     [
-        ("rign", 5, "column", {}, "topology.kind = 'rign' is not known; it can be ring, directed-ring"),
+        ("rign", 5, "column", {}, "topology.kind rign ring directed-ring"),
         (
             "ring",
             1,
             "column",
             {},
-            "^nodes = 1: topology.kind = 'ring' needs at least 3; use 'complete'$",
+            "nodes 1 topology.kind ring 3 complete",
         ),
-        ("torus", 4, "column", {}, "needs at least 9"),
-        ("complete", 0, "column", {}, "nodes = 0 must be at least 1"),
-        ("grid", 7, "column", {}, "nodes = 7 is not; use nodes = 8"),
-        ("torus", 10, "column", {}, "nodes = 10 is not; use nodes = 12"),
-        ("grid", 12, "column", {"rows": 5}, "topology.rows = 5 .*use rows = 2 or 3 or 4 or 6"),
-        ("torus", 10, "column", {"rows": 2}, "topology.rows = 2 .*use nodes = 12"),
-        ("erdos-renyi", 30, "column", {"p": 0.01}, "topology.p = 0.01 .*use p of at least 0.15"),
-        ("erdos-renyi", 30, "column", {"p": 1.2}, "topology.p = 1.2"),
-        ("erdos-renyi", 30, "column", {}, "topology.p is missing; kind 'erdos-renyi' needs it"),
-        ("erdos-renyi", 30, "column", {"p": "often"}, "topology.p = 'often' must be a number"),
+        ("torus", 4, "column", {}, "nodes 4 9"),
+        ("complete", 0, "column", {}, "nodes 0 1"),
+        ("grid", 7, "column", {}, "topology.kind grid nodes 7 8"),
+        ("torus", 10, "column", {}, "topology.kind torus nodes 10 12"),
+        ("grid", 12, "column", {"rows": 5}, "topology.rows 5 2 3 4 6"),
+        ("torus", 10, "column", {"rows": 2}, "topology.rows 2 nodes 12"),
+        ("erdos-renyi", 30, "column", {"p": 0.01}, "topology.p 0.01 0.15"),
+        ("erdos-renyi", 30, "column", {"p": 1.2}, "topology.p 1.2"),
+        ("erdos-renyi", 30, "column", {}, "topology.p kind erdos-renyi"),
+        ("erdos-renyi", 30, "column", {"p": "often"}, "topology.p often"),
         (
             "ring",
             5,
             "column",
             {"p": 0.1},
-            "topology.p is not a key of kind 'ring'; the keys here are mixing, dropout, slow",
+            "topology.p kind ring mixing dropout slow",
         ),
-        ("random-regular", 7, "column", {"degree": 3}, "topology.degree = 3 must be even"),
-        ("random-regular", 4, "column", {}, "topology.degree = 4 must be from 1 to nodes - 1 = 3"),
-        ("random-regular", 6, "column", {"degree": 1}, "no connected graph"),
-        ("fiedler", 10, "column", {"value": 0.0}, "topology.value = 0.0"),
-        ("fiedler", 5000, "column", {"value": 0.1}, "more than the 2000"),
-        ("digraph", 5, "column", {"p": 1.0}, "topology.p = 1.0 must be less than 1"),
-        ("edges", 3, "column", {"edges": [[0, 3]]}, r"contains \[0, 3\]; give two"),
-        ("edges", 3, "column", {"edges": [[0, 1, 2]]}, r"contains \[0, 1, 2\]"),
-        ("edges", 3, "column", {"edges": [[1, 1]]}, "leave self loops out"),
-        ("edges", 3, "column", {"edges": [[0, 1]]}, "'edges' is not strongly connected: some node"),
+        ("random-regular", 7, "column", {"degree": 3}, "topology.degree 3"),
+        ("random-regular", 4, "column", {}, "topology.degree 4 1 nodes 3"),
+        ("random-regular", 6, "column", {"degree": 1}, "topology.degree 1"),
+        ("fiedler", 10, "column", {"value": 0.0}, "topology.value 0.0"),
+        ("fiedler", 5000, "column", {"value": 0.1}, "nodes 5000 2000"),
+        ("digraph", 5, "column", {"p": 1.0}, "topology.p 1.0 1"),
+        ("edges", 3, "column", {"edges": [[0, 3]]}, "topology.edges 0 3"),
+        ("edges", 3, "column", {"edges": [[0, 1, 2]]}, "topology.edges 0 1 2"),
+        ("edges", 3, "column", {"edges": [[1, 1]]}, "topology.edges loops"),
+        ("edges", 3, "column", {"edges": [[0, 1]]}, "topology.kind edges"),
         (
             "edges",
             3,
             "column",
             {"edges": [[0, 1], [1, 2]], "directed": True},
-            "not strongly connected",
+            "topology.kind edges",
         ),
         (
             "resampled",
             5,
             "column",
             {"base": "ring"},
-            "topology.base = 'ring' does not fit; 'ring' is not a random kind; use",
+            "topology.base ring kind",
         ),
         (
             "resampled",
             5,
             "column",
             {"base": "erdos-renyi"},
-            "topology.base.p is missing; kind 'erdos-renyi' needs it",
+            "topology.base.p kind erdos-renyi",
         ),
-        ("resampled", 5, "column", {"base": {"kind": "digraph", "dropout": 0.1}}, "belong next to base"),
-        ("resampled", 5, "column", {"base": {"kind": "ringo"}}, "topology.base.kind = 'ringo' is not known"),
-        ("resampled", 5, "column", {"base": 3}, "topology.base = 3 must be a table"),
-        ("ring", 5, "column", {"slow": {"share": 0.5}}, "topology.slow.every is missing"),
+        ("resampled", 5, "column", {"base": {"kind": "digraph", "dropout": 0.1}}, "topology.base next"),
+        ("resampled", 5, "column", {"base": {"kind": "ringo"}}, "topology.base.kind ringo"),
+        ("resampled", 5, "column", {"base": 3}, "topology.base 3"),
+        ("ring", 5, "column", {"slow": {"share": 0.5}}, "topology.slow.every missing"),
         (
             "ring",
             5,
             "column",
             {"slow": {"share": 0.5, "evry": 2}},
-            "topology.slow.evry .*did you mean topology.slow.every",
+            "topology.slow.evry topology.slow.every",
         ),
-        ("ring", 5, "column", {"dropout": 1}, "topology.dropout = 1 must be less than 1"),
-        ("edges", 3, "column", {"edges": [[0, 1.5]]}, "topology.edges.* must be a whole number"),
-        ("resampled", 5, "column", {"base": "digraph", "every": 0}, "topology.every = 0"),
-        ("resampled", 5, "doubly", {"base": "digraph"}, "directed"),
-        ("ring", 5, "rows", {}, "algorithm weights 'rows' are unknown; use one of column, doubly"),
+        ("ring", 5, "column", {"dropout": 1}, "topology.dropout 1"),
+        ("edges", 3, "column", {"edges": [[0, 1.5]]}, "topology.edges[0][1] 1.5"),
+        ("resampled", 5, "column", {"base": "digraph", "every": 0}, "topology.every 0"),
+        ("resampled", 5, "doubly", {"base": "digraph"}, "topology.kind resampled directed"),
+        ("ring", 5, "rows", {}, "algorithm weights rows column doubly"),
         (
             "ring",
             5,
             "doubly",
             {"mixing": "lazy"},
-            "topology.mixing = 'lazy' must be 'metropolis' or 'uniform'",
+            "topology.mixing lazy metropolis uniform",
         ),
-        ("ring", 5, "column", {"mixing": "uniform"}, "topology.mixing = 'uniform' is for weights 'doubly'"),
-        ("directed-ring", 5, "doubly", {"mixing": "metropolis"}, "no metropolis weights"),
-        ("matrix", 1, "doubly", {"matrix": [[1.0]], "mixing": "uniform"}, "does not apply"),
+        ("ring", 5, "column", {"mixing": "uniform"}, "topology.mixing uniform weights doubly"),
+        ("directed-ring", 5, "doubly", {"mixing": "metropolis"}, "topology.kind directed-ring metropolis weights"),
+        ("matrix", 1, "doubly", {"matrix": [[1.0]], "mixing": "uniform"}, "topology.mixing uniform"),
         (
             "digraph",
             5,
             "doubly",
             {},
-            "^topology.kind = 'digraph' is directed and has no doubly stochastic weights, which algorithm "
-            "weights 'doubly' needs; use for example ring, torus or complete$",
+            "topology.kind digraph directed doubly weights ring torus complete",
         ),
-        ("exponential", 5, "adjacency", {}, "'exponential' is directed .*'adjacency' needs; use for example"),
+        ("exponential", 5, "adjacency", {}, "topology.kind exponential directed adjacency"),
     ],
 )
 def test_mistakes(kind: str, nodes: int, weights: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says) as caught:
+    with expect_refusal(names=says) as caught:
         build(kind, nodes=nodes, weights=weights, seed=0, **options)
     assert "\n" not in str(caught.value)
 
@@ -185,33 +185,33 @@ class TestMatrix:
     def test_not_stochastic(self) -> None:
         column = np.array([[0.5, 0.2, 0.3], [0.5, 0.5, 0.3], [0.0, 0.3, 0.4]])
         make("matrix", 3, "column", matrix=column)
-        with pytest.raises(UserError, match="rows that do not sum to 1"):
+        with expect_refusal(key="topology.matrix", names="1"):
             make("matrix", 3, "doubly", matrix=column)
-        with pytest.raises(UserError, match=r"columns that do not sum to 1.*transpose"):
+        with expect_refusal(key="topology.matrix", names="1", remedy=True):
             make("matrix", 3, "column", matrix=column.T)
-        with pytest.raises(UserError, match="columns that do not sum to 1"):
+        with expect_refusal(key="topology.matrix", names="1"):
             make("matrix", 3, "column", matrix=2 * column)
 
     @pytest.mark.parametrize(
         ("matrix", "says"),
         [
-            ([[1.0]], "1 × 1 and must be 2 × 2"),
-            ([[1.0, 0.0], [1.0]], "rows of one length"),
-            ([[1.5, -0.5], [-0.5, 1.5]], "negative"),
-            ([[float("nan"), 0.0], [0.0, 1.0]], "infinite"),
-            ("nowhere.npy", "nowhere.npy' cannot be read"),
-            ("weights.xlsx", r"\.npy or \.csv"),
-            ([[1.0, 0.0], [0.0, 1.0]], "not strongly connected"),
+            ([[1.0]], "topology.matrix 1 2"),
+            ([[1.0, 0.0], [1.0]], "topology.matrix length"),
+            ([[1.5, -0.5], [-0.5, 1.5]], "topology.matrix negative"),
+            ([[float("nan"), 0.0], [0.0, 1.0]], "topology.matrix infinite"),
+            ("nowhere.npy", "topology.matrix nowhere.npy"),
+            ("weights.xlsx", "topology.matrix weights.xlsx"),
+            ([[1.0, 0.0], [0.0, 1.0]], "topology.kind matrix"),
         ],
     )
     def test_bad_matrices(self, matrix: Any, says: str) -> None:
-        with pytest.raises(UserError, match=says):
+        with expect_refusal(names=says):
             make("matrix", 2, "column", matrix=matrix)
 
     def test_bad_files(self, tmp_path: Path) -> None:
         for name in ("words.csv", "words.npy"):
             (tmp_path / name).write_text("some,words\nand,more\n")
-            with pytest.raises(UserError, match=f"{name}' is not a table of numbers"):
+            with expect_refusal(key="topology.matrix", names=[name]):
                 make("matrix", 2, "column", matrix=str(tmp_path / name))
 
 
@@ -269,7 +269,7 @@ def test_fiedler_reaches_the_values_of_the_paper(value: float, seed: int) -> Non
 
 def test_fiedler_out_of_reach_is_said() -> None:
     """K₁₀ without one edge has λ₂ = 8, so nothing lies between 0.8 and 1, and of these the smaller is named."""
-    with pytest.raises(UserError, match=r"topology\.value = 0\.9 .* has 0\.8"):
+    with expect_refusal(key="topology.value", value="0.9", names="0.8", remedy=True):
         make("fiedler", 10, value=0.9)
     assert make("fiedler", 10, value=0.9, tolerance=0.1).nodes == 10
 
@@ -286,7 +286,7 @@ def test_a_tie_of_fiedler_values_is_not_decided_by_the_last_bit(
         return 1.0 + rounding if complete else exact(nodes, edges)
 
     monkeypatch.setattr(random_graphs, "_normalised_fiedler", rounded)
-    with pytest.raises(UserError, match=r"has 0\.8"):
+    with expect_refusal(key="topology.value", value="0.9", names="0.8", remedy=True):
         make("fiedler", 10, value=0.9)
     assert make("fiedler", 10, value=0.9, tolerance=0.1).out_degree(0).min() < 9
     assert make("fiedler", 10, value=1.0).out_degree(0).min() == 9
@@ -314,12 +314,12 @@ def test_kinds_name_their_options() -> None:
 
 
 def test_slow_links_need_weights_that_survive_them() -> None:
-    with pytest.raises(UserError, match=r"topology\.slow .* directed"):
+    with expect_refusal(key="topology.slow", names="directed"):
         build("exponential", nodes=8, weights="doubly", seed=0, slow={"share": 0.5, "every": 2})
 
 
 def test_directed_doubly_is_refused() -> None:
-    with pytest.raises(UserError, match=r"topology.dropout = 0.1 .*'directed-ring'.* ring, torus"):
+    with expect_refusal(key="topology.dropout", value="0.1", names="directed-ring", remedy=True):
         build("directed-ring", nodes=5, weights="doubly", seed=0, dropout=0.1)
 
 
@@ -327,13 +327,13 @@ def test_unsymmetric_doubly_matrix_is_refused() -> None:
     shift = np.roll(np.eye(3), 1, axis=0)
     M = 0.5 * np.eye(3) + 0.3 * shift + 0.2 * shift.T
     assert build("matrix", nodes=3, weights="doubly", seed=0, matrix=M).weights(0).shape == (3, 3)
-    with pytest.raises(UserError, match="symmetric"):
+    with expect_refusal(key="topology.dropout", value="0.1"):
         build("matrix", nodes=3, weights="doubly", seed=0, matrix=M, dropout=0.1)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan")])
 def test_rate_is_checked(rate: float) -> None:
-    with pytest.raises(UserError, match=r"topology\.dropout"):
+    with expect_refusal(key="topology.dropout"):
         build("ring", nodes=5, weights="doubly", seed=0, dropout=rate)
 
 
@@ -362,7 +362,7 @@ def test_the_settings_that_are_kept_make_the_same_network_again() -> None:
 def test_a_kind_says_how_many_nodes_it_needs_before_it_is_made() -> None:
     for name, kind in topologies.kinds.items():
         if kind.fewest_nodes > 1:
-            with pytest.raises(UserError, match=rf"nodes = 1: .*'{name}' needs at least {kind.fewest_nodes}"):
+            with expect_refusal(key="nodes", value="1", names=[name, kind.fewest_nodes]):
                 kind.graph(_bare(kind), 1, np.random.default_rng(0))
 
 

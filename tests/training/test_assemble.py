@@ -12,11 +12,11 @@ import torch
 from pyarrow import compute, parquet
 from tests.support.configurations import outlined
 from tests.support.mechanism import Book
+from tests.support.refusals import expect_refusal
 from tests.support.without_replacement import DIGITS
 
 from gossamer.data import arrays as mapped
 from gossamer.data.arrays import is_mapped
-from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.run import execute
 
@@ -29,13 +29,13 @@ def test_two_gradients_of_the_same_parts_never_share_noise() -> None:
 
 def test_fixed_size_sampling_needs_the_true_count() -> None:
     planned = outlined(rounds=5, data__records=500, privacy__sampling={"kind": "fixed-size", "lot": 10})
-    with pytest.raises(UserError, match=r"data\.records"):
+    with expect_refusal(key="privacy.sampling.kind", value="fixed-size", names="data.records"):
         assemble(planned)
 
 
 def test_fewer_declared_than_held_is_refused() -> None:
     planned = outlined(DIGITS, data__records=300)
-    with pytest.raises(UserError, match=r"data\.records"):
+    with expect_refusal(key="data.records", value="300"):
         assemble(planned)
 
 

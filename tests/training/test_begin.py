@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from tests.support.configurations import configured, outlined
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.ledger import read_all
 from gossamer.config.layers import stored
-from gossamer.errors import UserError
 from gossamer.runtime.group import Alone
 from gossamer.training.assemble import assemble
 from gossamer.training.manifest import COLUMNS, digest, require_same_everywhere
@@ -61,7 +61,7 @@ def test_two_runs_have_different_names_and_a_taken_folder_is_refused(tmp_path: P
     for run in runs:
         run.book.close()
     assert runs[0].identity != runs[1].identity
-    with pytest.raises(UserError, match="exists and is not an empty directory"):
+    with expect_refusal(key="--out", names="empty"):
         Run.begin(parts, tmp_path / "a", Alone(8))
 
 
@@ -81,7 +81,7 @@ class Others(Alone):
 @pytest.mark.parametrize("name", ["model", "version", "data set"])
 def test_ranks_that_differ_are_refused_by_what_differs(name: str) -> None:
     parts = assemble(outlined(**FIXED))
-    with pytest.raises(UserError, match=f"rank 1 has another {name} than rank 0"):
+    with expect_refusal(key="rank", value="1", names=[name]):
         require_same_everywhere(parts, Others(lambda here: {**here, name: "other"}))
     require_same_everywhere(parts, Others(lambda here: here))
 
@@ -104,7 +104,7 @@ def test_a_configuration_that_differs_is_refused_by_its_keys_and_no_value_travel
     ):
         other = stated(**(FIXED | changed))
         assert "57.0" not in json.dumps(other)
-        with pytest.raises(UserError, match=f"^rank 1 has another {named} than rank 0"):
+        with expect_refusal(key="rank", value="1", names=[named]):
             require_same_everywhere(parts, Others(lambda here, other=other: other))
 
 
@@ -119,7 +119,7 @@ def test_ranks_that_read_their_columns_in_another_way_are_refused(tmp_path: Path
     assert narrow == joined("b,a,y", columns={"a": [0, 4], "b": [0, 9]})  # a file's order is its own
     one, other = joined("a,b,y"), joined("b,a,y")
     assert {name for name in one if one[name] != other[name]} == {COLUMNS}
-    with pytest.raises(UserError, match=r"rank 1 has another order or declaration of columns .*data\.features"):
+    with expect_refusal(key="rank", value="1", names="data.features"):
         require_same_everywhere(assemble(outlined(**FIXED)), Others(lambda here: {**here, COLUMNS: other[COLUMNS]}))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.support.own_records import on_table, write_table
 from tests.support.pool import Pool
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.budget import Account, default_folder
 from gossamer.accounting.ledger import read_all
@@ -106,7 +107,7 @@ def test_a_resumed_run_counts_once(table: Path, tmp_path: Path) -> None:
 def test_a_run_that_cannot_begin_spends_nothing(table: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "x").write_text("")
-    with pytest.raises(UserError, match="not an empty directory"):
+    with expect_refusal(key="--out", names="empty"):
         api.run(on_table(table), out=tmp_path / "taken")
     assert preview([(api.plan(on_table(table)), 0)], None)["epsilon"] == 0.0  # type: ignore[index]
 
@@ -115,12 +116,12 @@ def test_a_cap_refuses_the_run_before_anything_is_written(table: Path, tmp_path:
     api.run(on_table(table), out=tmp_path / "a")
     (path,) = account_files()
     before = path.read_bytes()
-    with pytest.raises(UserError, match=r"privacy\.cap = 1\.2"):
+    with expect_refusal(key="privacy.cap", value="1.2"):
         api.run(on_table(table), {"privacy.cap": 1.2}, out=tmp_path / "b")
     assert not (tmp_path / "b").exists()
     assert path.read_bytes() == before
     api.run(on_table(table), {"privacy.cap": 2.0}, out=tmp_path / "b")
-    with pytest.raises(UserError, match=r"privacy\.cap"):
+    with expect_refusal(key="privacy.cap", value="2"):
         refuse_above_cap([(api.plan(on_table(table), {"privacy.cap": 2.0}), 3)], None)
 
 
@@ -147,9 +148,9 @@ def test_a_run_without_privacy_costs_nothing_and_no_cap_lets_it_pass(
     unprotected = api.run(on_table(table), change, out=tmp_path / "b").certificate["budget"]
     assert unprotected["epsilon"] == pytest.approx(good["epsilon"], rel=1e-9)
     assert (unprotected["runs"], unprotected["unprotected"]) == (1, 1)
-    with pytest.raises(UserError, match=r"privacy\.cap"):
+    with expect_refusal(key="privacy.cap"):
         api.run(on_table(table), {**change, "privacy.cap": 50.0}, out=tmp_path / "c")
-    with pytest.raises(UserError, match=r"privacy\.cap"):
+    with expect_refusal(key="privacy.cap"):
         refuse_above_cap([(api.plan(on_table(table), {**change, "privacy.cap": 50.0}), 1)], None)
     assert not (tmp_path / "c").exists()
 
@@ -227,7 +228,7 @@ def test_records_keep_their_account_wherever_they_are(table: Path, tmp_path: Pat
     elsewhere.parent.mkdir()
     COPIES[how](table, elsewhere)
     assert _spent(elsewhere) == (2, epsilon)
-    with pytest.raises(UserError, match=r"privacy\.cap"):
+    with expect_refusal(key="privacy.cap"):
         api.run(on_table(elsewhere), {"privacy.cap": epsilon * 1.05}, out=tmp_path / "new" / "c")
     third = api.run(on_table(elsewhere), out=tmp_path / "new" / "c")
     assert third.certificate["budget"]["runs"] == 3
@@ -275,7 +276,7 @@ def test_a_missing_or_shorter_account_is_an_error(
             case _:
                 return preview([(api.plan(asked), 1)], None)
 
-    with pytest.raises(UserError, match=r"all\.csv was counted in the account .*data\.accounts"):
+    with expect_refusal(key="all.csv", names="data.accounts", remedy=True):
         go_on()
     assert not (tmp_path / "other" / "c").exists()
     # What the message says: the account as it was, under any name, in the folder that is asked.
@@ -306,7 +307,7 @@ def test_a_run_directory_that_no_account_lists_is_refused(
             case _:
                 return preview([(api.plan(on_table(table)), 1)], None)
 
-    with pytest.raises(UserError, match=r"runs/a is a run on .*all\.csv"):
+    with expect_refusal(names="runs run all.csv"):
         go_on()
     assert not account_files()
     path.write_bytes(kept)
@@ -346,7 +347,7 @@ def test_the_names_of_accounts_are_written_in_one_way(table: Path) -> None:
     names = ("caf\u00e9  patients ", "cafe\u0301 patients")
     assert len({api.plan(on_table(table), {"privacy.account": name}).asked.privacy.account for name in names}) == 1
     for wrong in ("", "../x", "a/b", ".hidden", "a\0b", "x" * 300):
-        with pytest.raises(UserError, match=r"privacy\.account"):
+        with expect_refusal(key="privacy.account"):
             api.plan(on_table(table), {"privacy.account": wrong})
 
 
@@ -371,11 +372,11 @@ def test_a_copy_of_a_run_directory_is_not_resumed(table: Path, tmp_path: Path, e
     shutil.copytree(original, copy)
     if ended:
         api.resume(original)
-    with pytest.raises(UserError, match=r"runs/b is a copy of .*runs/a"):
+    with expect_refusal(key="b", names="runs"):
         api.resume(copy)
     if ended:
         shutil.rmtree(original)
-        with pytest.raises(UserError, match="fewer draws"):
+        with expect_refusal(key="b", names="draws"):
             api.resume(copy)
     else:
         shutil.rmtree(original)  # then it was moved
@@ -444,7 +445,7 @@ def test_a_damaged_mark_is_an_error(table: Path, tmp_path: Path) -> None:
     whole = mark.read_bytes()
     for damaged in (b"", b"{", b"[]", b"{}", whole[:30], b"\xff"):
         mark.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"all\.csv\.account is damaged"):
+        with expect_refusal(key="all.csv.account", names="damaged"):
             _spent(table)
     mark.write_bytes(whole)
     assert _spent(table)[0] == 1
@@ -469,7 +470,7 @@ def test_what_two_users_spent_apart_is_found_and_joined(
     assert api.run(on_table(table), out=tmp_path / "two" / "a").certificate["budget"]["runs"] == 2
     theirs = account_files()
     monkeypatch.setenv("GOSSAMER_STATE", str(first.parent))
-    with pytest.raises(UserError, match="was counted in the account"):
+    with expect_refusal(key="all.csv", names="counted"):
         api.run(on_table(table), out=tmp_path / "one" / "b")
     for file in theirs:
         (first / f"theirs {file.name}").write_bytes(file.read_bytes())
@@ -484,7 +485,7 @@ def test_an_owners_cap_goes_with_the_records(table: Path, tmp_path: Path) -> Non
     copy = tmp_path / "copy" / "all.csv"
     copy.write_bytes(table.read_bytes())
     for change in ({}, {"privacy.account": "another"}):
-        with pytest.raises(UserError, match=r"mine\.jsonl has the cap 1\.2"):
+        with expect_refusal(key="mine.jsonl", names="1.2"):
             api.run(on_table(copy), change, out=tmp_path / "b")
 
 
@@ -496,7 +497,7 @@ def test_a_folder_of_accounts_is_the_users_alone_and_needs_a_place(
     table.with_name("all.csv.account").unlink()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GOSSAMER_STATE", str(tmp_path / "file"))
-    with pytest.raises(UserError, match=r"data\.accounts, or the environment variable GOSSAMER_STATE"):
+    with expect_refusal(key="accounts", names="data.accounts GOSSAMER_STATE", remedy=True):
         api.run(on_table(table), out=tmp_path / "new" / "b")
     assert not (tmp_path / "new" / "b").exists()
 
@@ -506,14 +507,14 @@ def test_a_damaged_account_stops_a_run_before_it_begins(table: Path, tmp_path: P
         api.run(on_table(table), out=tmp_path / name)
     (path,) = account_files()
     path.write_bytes(path.read_bytes().replace(b'"releases":[[2,', b'"releases":[[1,', 1))
-    with pytest.raises(UserError, match=r"\.jsonl line 3 does not follow line 2"):
+    with expect_refusal(path.name, names="3 2"):
         api.run(on_table(table), out=tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
 def test_public_records_have_no_account(tmp_path: Path) -> None:
     assert places(api.configure("quickstart"), None, range(8)) == []
-    with pytest.raises(UserError, match=r"privacy\.cap = 3\.0"):
+    with expect_refusal(key="privacy.cap", value="3.0"):
         api.plan("quickstart", {"privacy.cap": 3.0})
 
 
@@ -543,7 +544,7 @@ def test_nothing_is_left_of_a_run_whose_ledgers_cannot_be_made(
 
     monkeypatch.setattr(LedgerBook, "create", broken)
     parts = assemble(api.plan(on_table(table)))
-    with pytest.raises(UserError, match="no room"):
+    with expect_refusal(key="room"):
         Run.begin(parts, tmp_path / "run", Alone(3))
     (left,) = account(table).spendings
     assert left.settled
@@ -563,7 +564,7 @@ def test_each_account_has_its_owners_cap(tmp_path: Path) -> None:
         lambda: refuse_above_cap([(api.plan(asked), 1)], None),
         lambda: api.run(asked, {"privacy.cap": 5.0}, out=tmp_path / "b"),
     ):
-        with pytest.raises(UserError, match=r"patients of 2\.jsonl has the cap 0\.5"):
+        with expect_refusal(names="2.jsonl 0.5"):
             refused()
     assert not (tmp_path / "b").exists()
     spent = [preview([(api.plan({**asked, "nodes": n}), 0)], None) for n in (1, 2)]

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.refusals import expect_refusal
 from typer.testing import CliRunner
 
 from gossamer.cli import app
-from gossamer.errors import UserError
 from gossamer.training.check_data import check_data, does_fit, sentences
 
 RUNNER = CliRunner()
@@ -93,14 +93,14 @@ def test_without_a_declaration_it_suggests_one(study: Path) -> None:
 
 def test_mistakes_are_sentences(study: Path, tmp_path: Path) -> None:
     for file, config, wrong in (
-        (study, "quickstart", "name one of the two"),
-        (tmp_path / "x.npz", None, "is of no kind that is checked here"),
-        (tmp_path / "x.csv", None, "is no file"),
-        (study.parent / "s-0.csv", "quickstart", "is no table of your own"),
+        (study, "quickstart", "study.toml one"),
+        (tmp_path / "x.npz", None, "x.npz checked"),
+        (tmp_path / "x.csv", None, "x.csv file"),
+        (study.parent / "s-0.csv", "quickstart", "data.kind table"),
     ):
-        with pytest.raises(UserError, match=wrong):
+        with expect_refusal(names=wrong):
             check_data(file, config)
     for node in range(2):
         (study.parent / f"s-{node}.csv").unlink()
-    with pytest.raises(UserError, match="is no file for any of 2 nodes"):
+    with expect_refusal(key="data.path", names="2"):
         check_data(study, None)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.configurations import configured
+from tests.support.refusals import assert_names, expect_refusal
 
 from gossamer.config.layers import resolve
 from gossamer.data.load import datasets
@@ -57,7 +58,7 @@ def test_undeclared_classes_are_refused_at_every_door(command: Any, tmp_path: Pa
     more = ["--over", "algorithm.lr=0.1,0.2"] if door == "tune" else []
     code, _, err = command(door, recipe, *more)
     assert code == 2
-    assert "data.classes is not set" in err
+    assert_names(err, names="data.classes", remedy=True)
     assert not (tmp_path / "runs").exists()
 
 
@@ -117,13 +118,13 @@ def test_a_set_that_one_run_may_have_is_not_handed_to_one_that_may_not(tmp_path:
     plain = resolve({**RUN, "algorithm": {"kind": "sgp"}, "privacy": {}, "data": private.data})
     cache = DataCache()
     cache.load(plain, None)
-    with pytest.raises(UserError, match=r"data\.classes is not set"):
+    with expect_refusal(key="data.classes"):
         cache.load(private, None)
 
 
 def test_ones_own_records_are_counted_by_declaration(tmp_path: Path) -> None:
     path = str(write(tmp_path / "a.csv", 41))
-    with pytest.raises(UserError, match=r"data\.records is not set.*data\.records = \[21, 20\]"):
+    with expect_refusal(key="data.records", names="21 20", remedy=True):
         facts_of(own(path, records=None), None, DataCache(), None)
     assert declared(own(path, records=30), [21, 20]) == [30, 30]
     assert declared(own(path, records=[30, 10]), [21, 20]) == [30, 10]
@@ -145,7 +146,7 @@ def test_a_file_per_node_is_the_partition(tmp_path: Path) -> None:
     assert [len(piece) for piece in pieces] == [10, 11]
     only = DataCache().load(config, None, range(1, 2))
     assert len(only.y_train) == 11  # of a node hosted elsewhere nothing is read
-    with pytest.raises(UserError, match="which is the partition"):
+    with expect_refusal(key="data.partition.kind", value="dirichlet"):
         split(own(str(tmp_path / "c{node}.csv"), partition={"kind": "dirichlet", "alpha": 1.0}), only)
 
 
@@ -159,13 +160,13 @@ def test_a_hold_out_with_training_records_is_not_public(tmp_path: Path, per_node
     lines = hold_out.read_text().splitlines()
     hold_out.write_text("\n".join([*lines, *paths[1].read_text().splitlines()[3:5]]) + "\n")
     config = own(path, test=str(hold_out))
-    with pytest.raises(UserError, match=r"data\.test holds training records") as refusal:
+    with expect_refusal(key="data.test", names="records") as refusal:
         DataCache().load(config, None)
     assert not any(sign.isdigit() for sign in str(refusal.value))
     DataCache().load(config.model_copy(update={"mode": "paper"}), None)
     cache = DataCache()
     cache.load(config.model_copy(update={"mode": "paper"}), None)
-    with pytest.raises(UserError, match=r"data\.test holds"):
+    with expect_refusal(key="data.test"):
         cache.load(config, None)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.support.own_records import on_table, write_table
+from tests.support.refusals import expect_refusal
 from tests.support.trained import trained
 
 import gossamer
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.plan import Plan
 from gossamer.training.run import execute
@@ -56,12 +56,12 @@ def test_of_a_run_that_was_stopped_what_it_has(tmp_path: Path) -> None:
     assert loaded.metrics == []
     assert len(loaded.proofs) == 3
     for ask in (lambda: loaded.certificate, lambda: loaded.result, lambda: loaded.observers):
-        with pytest.raises(UserError, match=r"`gossamer run --resume"):
+        with expect_refusal(key="r", names="--resume", remedy=True):
             ask()
-    with pytest.raises(UserError, match=r"has not ended, .* `gossamer run --resume"):
+    with expect_refusal(key="r", names="--resume", remedy=True):
         loaded.module()
 
 
 def test_another_folder_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is no run directory: it has no manifest\.json"):
+    with expect_refusal(names="manifest.json"):
         gossamer.load(tmp_path)

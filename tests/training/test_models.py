@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from tests.support.refusals import expect_refusal
 from tests.support.trained import trained
 from tests.support.without_replacement import DIGITS
 from torch import nn
 
 import gossamer
 from gossamer.data.load import datasets
-from gossamer.errors import UserError
 from gossamer.training.data import DataCache
 
 
@@ -82,11 +82,11 @@ def test_a_module_of_ones_own_is_asked_for_and_its_names_are_checked(tmp_path: P
     net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
     outcome = trained(tmp_path, module=net)
     rows = np.random.default_rng(2).normal(size=(7, 2))
-    with pytest.raises(UserError, match=r"holds no code; hand it over"):
+    with expect_refusal(key="run", names="code", remedy=True):
         gossamer.load(outcome.directory).module()
     found = gossamer.load(outcome.directory, module=net)
     np.testing.assert_array_equal(found.predict(rows, 1), outcome.predict(rows, 1))
-    with pytest.raises(UserError, match=r"the run trained one of shape"):
+    with expect_refusal(key="module", names="trained", remedy=True):
         gossamer.load(outcome.directory, module=nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 2))).module()
 
 

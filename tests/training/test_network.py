@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.certificates import check_network
 from gossamer.training.plan import Plan
@@ -59,7 +59,7 @@ def test_other_figures_are_noticed(run: Path, change: Any) -> None:
     certificate = json.loads((run / "certificate.json").read_text())
     change(certificate["network"])
     (run / "certificate.json").write_text(json.dumps(certificate))
-    with pytest.raises(UserError, match="states other figures under 'network'"):
+    with expect_refusal(key="certificate.json", names="network"):
         check_network(run)
 
 

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.support.configurations import configured, outlined
 from tests.support.ledgers import resumed
+from tests.support.refusals import expect_refusal
 from tests.support.signed_runs import edit
 from tests.support.without_replacement import DIGITS
 
@@ -130,7 +131,7 @@ def test_new_rows_get_the_components_that_training_rows_got(tmp_path: Path) -> N
         right = (models.predict(raw.x_test, node=0) == raw.y_test).mean()
         assert right == pytest.approx(out.result["accuracy_by_node"][0], abs=1e-6)
     inputs = out.models.description.inputs
-    with pytest.raises(UserError, match="no 12 components of"):
+    with expect_refusal(key="description", names="12"):
         replace(inputs, components=inputs.components[:-8]).prepared(raw.x_test)
 
 
@@ -158,7 +159,7 @@ def test_a_run_that_goes_on_takes_the_components_that_were_released(tmp_path: Pa
 def test_a_run_whose_components_are_lost_does_not_draw_new_ones(tmp_path: Path) -> None:
     stopped = stopped_run(tmp_path / "run")
     (stopped / FILE).unlink()
-    with pytest.raises(UserError, match="draw -1 of node 0 is on file"):
+    with expect_refusal(key="draw", names="1 0"):
         execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), resume=stopped)
     assert not (stopped / FILE).exists()
 
@@ -177,7 +178,7 @@ def test_moments_on_file_are_never_drawn_again(tmp_path: Path) -> None:
     book.close()
     again = resumed(tmp_path, header)
     assert again.next_draw == 0  # the draws begin where they would have
-    with pytest.raises(LedgerError, match="draw -1 of node 0 is on file"):
+    with expect_refusal(key="draw", names="1 0", error=LedgerError):
         draw(again, 1)
     again.close()
     seeded = resumed(tmp_path, header, repeats=True)
@@ -189,33 +190,33 @@ def test_moments_on_file_are_never_drawn_again(tmp_path: Path) -> None:
 def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
     save_file({"components": torch.zeros(3, 64)}, tmp_path / FILE)
     parts = assemble(Plan.of(configured(DIGITS, **PRIVATE)))
-    with pytest.raises(UserError, match=r"components of shape \(3, 64\)"):
+    with expect_refusal(key="components.safetensors", names="3 64"):
         preprocessed(parts, Alone(4), None, RunDirectory(tmp_path))  # type: ignore[arg-type]
 
 
 REFUSED = [
-    ({"privacy__preprocessing": None}, "set privacy.preprocessing, the share of ε"),
-    ({"data__pca_from": "mnist"}, "privacy.preprocessing = 0.5 pays for nothing"),
-    ({"mode": "paper"}, "which no paper's formula counts"),
-    ({"privacy__epsilon": None}, "share of privacy.epsilon, which is not set"),
-    ({"baseline": "no-communication"}, "every node alone"),
-    ({"data__pca": 65}, "data.pca = 65"),
-    ({"privacy__preprocessing": 1.0}, "privacy.preprocessing"),
+    ({"privacy__preprocessing": None}, "data.pca_from private privacy.preprocessing"),
+    ({"data__pca_from": "mnist"}, "privacy.preprocessing 0.5"),
+    ({"mode": "paper"}, "data.pca_from private"),
+    ({"privacy__epsilon": None}, "data.pca_from private privacy.epsilon"),
+    ({"baseline": "no-communication"}, "data.pca_from private"),
+    ({"data__pca": 65}, "data.pca 65"),
+    ({"privacy__preprocessing": 1.0}, "privacy.preprocessing 1.0"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "says"), REFUSED)
 def test_what_nobody_pays_for_is_refused(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+    with expect_refusal(names=says):
         outlined(DIGITS, **{**PRIVATE, **changes})
 
 
 def test_other_noises_and_audits_that_do_not_look_are_refused() -> None:
-    with pytest.raises(UserError, match="Gaussian noise alone"):
+    with expect_refusal(key="data.pca_from", value="private"):
         outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "laplace"})
-    with pytest.raises(UserError, match="Gaussian noise alone"):
+    with expect_refusal(key="data.pca_from", value="private"):
         outlined("quickstart", **GOSSIP, privacy__noise__family={"kind": "pairwise"})
-    with pytest.raises(UserError, match="use --canary release"):
+    with expect_refusal(key="privacy.preprocessing", value="0.5", names="--canary", remedy=True):
         attack_of(outlined("quickstart", **GOSSIP), "all", None)
 
 
@@ -303,14 +304,14 @@ def test_killed_between_two_steps_what_was_released_is_kept_and_the_rest_is_not_
     assert [(tmp_path / "run" / file).exists() for file in FILES] == [i < at for i in range(3)]
     _, events = read_all(tmp_path / "run")[0]
     assert [event.draw for event in events] == [-3, -2, -1][: at + 1]  # spent, though nobody has it
-    with pytest.raises(UserError, match=f"draw {at - 3} of node 0 is on file"):
+    with expect_refusal("draw", names=[at - 3, "node 0"]):
         execute(assemble(Plan.of(configured("quickstart", **asked))), resume=tmp_path / "run")
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     stopped = stopped_run(tmp_path / "run")
     (stopped / FILE).write_bytes(b"{}")
-    with pytest.raises(UserError, match=r"components\.safetensors cannot be read"):
+    with expect_refusal(key="components.safetensors", names="read"):
         execute(assemble(Plan.of(configured("quickstart", **GOSSIP))), resume=stopped)
 
 
@@ -335,7 +336,7 @@ def test_a_run_that_fails_while_it_begins_keeps_in_its_account_what_it_had_relea
         raise OSError("no space left")
 
     monkeypatch.setattr(module, "write_atomically", full)
-    with pytest.raises(UserError, match="cannot be written: no space left"):
+    with expect_refusal(key="run", names="space"):
         execute(assemble(Plan.of(asked)), out=tmp_path / "run")
     (account,) = default_folder().glob("*.jsonl")
     said = [json.loads(line) for line in account.read_text().splitlines()]
@@ -357,15 +358,15 @@ def test_an_edited_ledger_does_not_verify(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda said: said.update(epsilon=0.5), "preprocessing.epsilon"),
-        (lambda said: said["released"][0].update(noise_multiplier=[99.0] * 8), "released before round 1"),
-        (lambda said: said.update(released=None), "does not hold what"),
+        (lambda said: said.update(epsilon=0.5), "plan.json preprocessing.epsilon"),
+        (lambda said: said["released"][0].update(noise_multiplier=[99.0] * 8), "ledger.jsonl released 1"),
+        (lambda said: said.update(released=None), "run-0 not"),
     ],
 )
 def test_a_certificate_that_says_something_else_is_refused(tmp_path: Path, change: Any, says: str) -> None:
     out = run(tmp_path, "quickstart", **{**ALL, "rounds": 2}).directory
     edit(out / "plan.json", lambda plan: change(plan["preprocessing"]))
-    with pytest.raises(UserError, match=says), malformed_as_user_error(out):
+    with expect_refusal(names=says), malformed_as_user_error(out):
         certificate_of(out)
 
 

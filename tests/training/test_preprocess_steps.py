@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.profiles import gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import proven
@@ -17,7 +18,6 @@ from gossamer.accounting.releases import Gaussian, OneSided, Unnoised
 from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.load import datasets
 from gossamer.data.source import Source
-from gossamer.errors import UserError
 from gossamer.training.preprocess import (
     ByMoments,
     ByQuantiles,
@@ -112,7 +112,7 @@ def test_a_share_below_its_noise_is_not_believed() -> None:
 
 def test_they_are_for_records_of_one_class_each() -> None:
     source = datasets.parse({"kind": "synthetic-regression", "class_weights": "private"})
-    with pytest.raises(UserError, match="needs records of one class each"):
+    with expect_refusal(key="data.class_weights", value="private"):
         STEP.summary(source, source.load())
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from scipy.stats import norm
 from tests.support.configurations import outlined
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.observers import colluders
 from gossamer.accounting.profiles import TradeOff, gdp_epsilon, gdp_mu
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.training.plan import Plan
 from gossamer.training.privacy import most_nodes
 
@@ -51,7 +51,7 @@ def test_paper_mode_meets_the_claim_and_not_the_proof(kind: str) -> None:
 
 
 def test_general_form_is_refused_outside_the_range_of_its_formula() -> None:
-    with pytest.raises(UserError, match=r"1\.12"):
+    with expect_refusal(key="eq.", names="1.12"):
         plan("dyn-d2p/fashion-mnist", mode="paper", algorithm__kind="general-d2p", privacy={"epsilon": 1.0})
 
 
@@ -183,5 +183,5 @@ def test_sites_are_no_more_than_nodes() -> None:
 def test_unlike_nodes_have_no_joint_price() -> None:
     asked = {**FULL, "nodes": 2, "data.persons": 100, "privacy.unit": {"column": "p", "max_sites": 2},
              "privacy.sampling": {"kind": "poisson", "rate": [0.1, 0.2]}}  # fmt: skip
-    with pytest.raises(UserError, match="max_sites = 2"):
+    with expect_refusal(key="privacy.unit.max_sites", value="2"):
         Plan.of(resolve(recipes.read("quickstart"), asked))

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import expect_refusal
 from torch import nn
 
 import gossamer
 from gossamer.accounting.recompute import recompute
-from gossamer.errors import UserError
 from gossamer.models.measures import cells_of, measures_of
 from gossamer.results.rundir import RunDirectory
 from gossamer.training import run as run_module
@@ -162,24 +162,23 @@ def test_no_record_sees_another_and_no_row_leaves_the_ball(done: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"evaluation.measures": ["log-loss"]}, "evaluation.bound is not set"),
-        ({"privacy.unit": "node"}, "does not go with evaluation.private"),
-        ({"privacy.sampling": {"kind": "fixed-size", "lot": 10}}, "needs it; use 'poisson' or 'full'"),
-        ({"privacy.epsilon": [1.0, 2.0]}, "is a share of one ε for all nodes"),
-        ({"data.train_rows": 100}, "data.train_rows"),
+        ({"evaluation.measures": ["log-loss"]}, "evaluation.bound"),
+        ({"privacy.unit": "node"}, "privacy.unit node evaluation.private"),
+        ({"privacy.sampling": {"kind": "fixed-size", "lot": 10}}, "evaluation.private 0.5 poisson full"),
+        ({"privacy.epsilon": [1.0, 2.0]}, "evaluation.private 0.5 nodes"),
+        ({"data.train_rows": 100}, "evaluation.private 0.5 data.train_rows"),
     ],
 )
 def test_what_is_not_paid_for_is_refused_before_anything_is_written(
     changes: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=says):
         run(tmp_path / "run", **changes)
-    assert says in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_public_hold_out_costs_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is a public hold-out here, which costs nothing"):
+    with expect_refusal(key="evaluation.private", value="0.1", names="hold-out"):
         gossamer.run("quickstart", {"evaluation.private": 0.1}, out=tmp_path / "run")
 
 

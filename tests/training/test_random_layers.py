@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.support.refusals import expect_refusal
 from torch import Tensor, nn
 
 import gossamer
-from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 
 RECORDS, NODES, CLIP = 24, 2, 0.5
@@ -104,7 +104,7 @@ def test_a_network_that_draws_when_it_predicts_judges_no_private_records() -> No
             return super().forward(x + torch.randn_like(x))
 
     judged = {"privacy.epsilon": 4.0, "privacy.noise": {"source": "seeded"}, "evaluation.private": 0.3}
-    with pytest.raises(UserError, match="draws random numbers when it predicts"):
+    with expect_refusal(key="model", names="random"):
         sums(made(Always), **judged)
 
 

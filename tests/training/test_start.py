@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.support.configurations import configured
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.runtime.group import Alone, prints
 from gossamer.training.api import configuration, join_group, start
@@ -38,19 +38,18 @@ def test_a_run_that_has_begun_keeps_its_settings_but_for_the_runtime(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"recipe": "quickstart"}, "leave out the recipe and --out"),
-        ({"out": Path("new")}, "leave out the recipe and --out"),
+        ({"recipe": "quickstart"}, "--resume recipe --out"),
+        ({"out": Path("new")}, "--resume recipe --out"),
         (
             {"overrides": ["rounds=9"]},
-            "--set rounds cannot change a run that has begun; only runtime.* may differ",
+            "--set rounds run",
         ),
-        ({"resume": Path("nowhere")}, "--resume nowhere is not a directory"),
+        ({"resume": Path("nowhere")}, "--resume nowhere"),
     ],
 )
 def test_what_cannot_change_is_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=says):
         configuration(**{"recipe": None, "resume": begun(tmp_path / "r"), **changes})
-    assert says in str(caught.value)
 
 
 def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,15 +59,15 @@ def test_the_runtime_and_torchrun_must_agree(monkeypatch: pytest.MonkeyPatch) ->
         assert group.nodes == range(8)
     with join_group(configured(baseline="central")) as group:
         assert group.nodes == range(1)
-    with pytest.raises(UserError, match="torchrun") as refused:
+    with expect_refusal(key="runtime.kind", value="processes", remedy=True) as refused:
         join_group(configured(runtime__kind="processes"))
     assert (refused.value.key, refused.value.value) == ("runtime.kind", "processes")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "9")
-    with pytest.raises(UserError, match="--runtime processes") as refused:
+    with expect_refusal(key="runtime.kind", value="simulator", names="--runtime processes", remedy=True) as refused:
         join_group(configured())
     assert (refused.value.key, refused.value.value) == ("runtime.kind", "simulator")
-    with pytest.raises(UserError, match=r"runtime\.ranks = 9.*nodes = 8"):
+    with expect_refusal(key="runtime.ranks", value="9", names="8"):
         join_group(configured(runtime__kind="processes"))
 
 
@@ -119,7 +118,7 @@ def test_mistakes_show_before_ranks_start_and_a_stop_says_how_to_resume(
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gossamer.training.api.launch", launch)
-    with pytest.raises(UserError, match=r"runtime\.blocks lists 2 blocks for 3 ranks"):
+    with expect_refusal(key="runtime.blocks", names="2 3"):
         start(None, ["runtime.ranks=3", "runtime.blocks=[4,4]"], runtime="processes")
     assert not started
     words = ["run", "--runtime", "processes"]

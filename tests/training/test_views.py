@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from tests.support.configurations import outlined
+from tests.support.refusals import expect_refusal
 from tests.support.signed_runs import relaid
 
 from gossamer.accounting.network import Floats, Ints
-from gossamer.errors import UserError
 from gossamer.training.assemble import assemble
 from gossamer.training.run import execute
 from gossamer.training.views import deviations_of, network_plan
@@ -87,11 +87,11 @@ def test_ledgers_say_what_was_planned_also_after_a_stop(tmp_path: Path) -> None:
     np.testing.assert_allclose(written.of_outsider(), network.of_outsider(), rtol=1e-4)
     # Of draws that were not planned nothing would be seen, and ε of a coalition would be 0.
     fewer = replace(network, histories=tuple(own[:4] for own in network.histories))
-    with pytest.raises(UserError, match="in draw 4 of node 0 another noise than this configuration plans"):
+    with expect_refusal(key="run", names="4 0"):
         fewer.as_written(stopped)
     shutil.copytree(stopped, tmp_path / "fewer")
     relaid(tmp_path / "fewer", [range(7)])
-    with pytest.raises(UserError, match="7 of 8 nodes"):
+    with expect_refusal(key="fewer", names="7 8"):
         network.as_written(tmp_path / "fewer")
 
 
@@ -109,13 +109,13 @@ def test_sizes_weigh_and_budgets_end() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"algorithm__mixes": 3}, "needs gradients at points that all nodes know"),
-        ({"topology__kind": "ring"}, "needs gradients at points that all nodes know"),
-        ({"privacy__clip": {"kind": "quantile"}}, "follows counts"),
+        ({"algorithm__mixes": 3}, "--observer gradients"),
+        ({"topology__kind": "ring"}, "--observer gradients"),
+        ({"privacy__clip": {"kind": "quantile"}}, "what counts"),
     ],
 )
 def test_runs_without_a_view_are_refused(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+    with expect_refusal(names=says):
         network_plan(outlined(**{**EXACT, **changes}))
 
 

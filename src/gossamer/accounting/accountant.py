@@ -26,7 +26,7 @@ def gaussian_noise(
     """A sum with Gaussian noise of standard deviation `multiplier` · `sensitivity`.
 
     `sensitivity` is the largest norm of one record's contribution, and `rate` the probability that a record takes part:
-    by an independent trial each ("poisson", if `sampling` is not said), in a lot of fixed size ("fixed-size"), or for
+    by an independent trial each ("poisson", by default), in a lot of fixed size ("fixed-size"), or for
     sure ("full", which a rate of 1 is).
     """
     return Gaussian(sigma=multiplier * sensitivity, **_lot(rate, sampling, sensitivity))
@@ -104,7 +104,7 @@ class Accountant:
 
     @property
     def releases(self) -> tuple[Counted, ...]:
-        """What was added, and how often."""
+        """The releases that were added, with their counts."""
         return tuple(self._counted)
 
     def add(self, release: Release, times: int = 1) -> Accountant:
@@ -117,7 +117,7 @@ class Accountant:
         return self
 
     def epsilon(self) -> Figure:
-        """What all of it is proven to cost."""
+        """The proven ε of all releases together."""
         terms = self.delta, self.adjacency
         price = proven(self._counted, *terms, observer=self.observer, tolerance=self.tolerance)
         return Figure(

@@ -75,7 +75,7 @@ class History:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one run releases about the records of one file."""
+    """The releases of one run about the records of one file."""
 
     run: str  # its name for itself
     node: int  # the first that holds the records
@@ -85,7 +85,7 @@ class Spending:
     at: str
     delta: float
     adjacency: str
-    no_privacy: str | None  # why nobody is protected whatever the releases say: seeded noise, or none
+    no_privacy: str | None  # why nothing is protected, no matter what the releases say: seeded noise, or none
     holder: str | None  # the column that says which node holds a record; None: any may
     times: int  # so many such runs: an audit trains again and again
     histories: tuple[History, ...]
@@ -137,7 +137,7 @@ class Total:
 
 
 def total(spendings: Sequence[Spending]) -> Total:
-    """What these runs, all on the same people's records, cost together."""
+    """Return the cost of these runs together, all on the same people's records."""
     released = [s for s in spendings if any(history.releases for history in s.histories)]
     counted = [s for s in released if s.no_privacy is None]
     runs = sum({s.run: s.times for s in counted}.values())
@@ -247,7 +247,7 @@ class Source:
     name: str | None  # of the account, where it was given one
 
     def is_of(self, other: Source) -> bool:
-        """Whether these are the same people's records, as far as two files tell."""
+        """Return True if these are the same people's records, as far as two files tell."""
         return (
             self.file == other.file
             or self.digest == other.digest
@@ -311,7 +311,7 @@ class Account:
 
     @property
     def lists_content(self) -> bool:
-        """Whether an earlier run was on records with exactly this content."""
+        """Return True if an earlier run was on records with exactly this content."""
         return any(one.digest == self.source.digest for one in self.spendings)
 
     def of_run(self, spending: Spending) -> Spending | None:

@@ -93,12 +93,12 @@ def least_scale(releases: Callable[[float], Sequence[Event | Release]], target: 
 
 
 def truncated_share(epsilon: float, delta: float, numbers: int) -> float:
-    """How much of each number's noise to cut off for a twentieth of δ: more costs more than it gains."""
+    """Return the share of each number's noise to cut off for a twentieth of δ: more costs more than it gains."""
     return delta / (20 * numbers * (1 + math.exp(min(epsilon, 700.0))))
 
 
 def affordable(multipliers: Sequence[float], target: Target, *, sampling: str, rate: float) -> int:
-    """How many of the steps, from the first, are proven to cost at most ε together."""
+    """Return the number of steps, from the first, that are proven to cost at most ε together."""
     releases = _releases(multipliers, sampling, rate, target.adjacency)
     epsilon, tolerance = target.epsilon, target.tolerance
     low, high = 0, len(releases)  # `low` steps are affordable; more than `high` are not
@@ -133,7 +133,7 @@ def _search(
     """The x where spent(x, tolerance) comes to ε from below; x is the logarithm of the noise that is searched.
 
     Secant steps on log ε, kept inside the bracket once there is one; the first stages are cheap and only
-    bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is next to nothing beside it,
+    bring x and the slope near. `shift` is the Gaussian shift that has this ε: where ε is tiny compared with it,
     log ε falls off a cliff while ε itself is a straight line of known slope. `steepness` is a guess of |d log ε / dx|.
     """
     epsilon, tolerance = target.epsilon, target.tolerance

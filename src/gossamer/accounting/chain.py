@@ -1,4 +1,4 @@
-"""How files of a run are written: hash-chained JSONL (ledgers and accounts), and lists with one value per node.
+"""The format of a run's files: hash-chained JSONL (ledgers and accounts), and lists with one value per node.
 
 The first line is a header with the file's version; every later line is one entry. Its `prev` is the SHA-256 of the
 previous line's bytes with its newline, so a changed, missing or reordered line breaks the chain at a known place. The
@@ -75,17 +75,19 @@ def parse_chain(
             if torn and lenient and number > 1:
                 return header, entries, head, line
             cut = "is incomplete: the run stopped while writing it; resume the run" if torn else None
-            raise LedgerError(f"{path} line {number} {cut or f'is not a {what} line ({error!r})'}") from None
+            raise LedgerError(
+                f"{path} line {number} {cut or f'is not a {what} line ({error!r}); put it back'}"
+            ) from None
         if number > 1:
             if prev != head:
                 raise LedgerError(
                     f"{path} line {number} does not follow line {number - 1}: "
-                    "a line there was changed, removed or moved"
+                    "a line there was changed, removed or moved; put the file back"
                 )
             entries.append(entry)
         head = digest(line + b"\n")
     if not header:
-        raise LedgerError(f"{path} line 1 is missing: a {what} begins with its header")
+        raise LedgerError(f"{path} line 1 is missing: a {what} begins with its header; put it back")
     return header, entries, head, b""
 
 
@@ -114,7 +116,7 @@ def _open_regular(path: Path, flags: int, use: str) -> int:
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise LedgerError(f"{path} cannot be {use}: it is not a regular file")
+        raise LedgerError(f"{path} cannot be {use}: it is not a regular file; name one")
     return fd
 
 

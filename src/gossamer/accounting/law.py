@@ -78,7 +78,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Slack:
-    """What the evaluation of the cells may have rounded away, for all releases together.
+    """A bound on what rounding took off in the evaluation of the cells, for all releases together.
 
     The special functions give masses within 512 u of themselves (the exponent of the Gaussian tail, up to 80, times
     u, and a few operations): δ is known up to n times that share. Outcomes and losses are within 64 u of the largest
@@ -206,7 +206,7 @@ class UpperLaw:
             self.multiply(self.factor(pair), count)
 
     def factor(self, pair: Pair) -> Factor:
-        """What one release multiplies in.
+        """The factor of one release.
 
         Spectrum, first index, log of the finite mass, Λ, Λ(order_up), norm, largest loss.
         """

@@ -175,11 +175,11 @@ class Ledger:
         expected = json.loads(json.dumps(header_of(nodes, headers)))
         for key in {**written.header, **expected}:
             if written.header.get(key) != expected.get(key):
-                raise LedgerError(f"{path} line 1 was written for another configuration: its '{key}' differs")
+                raise LedgerError(f"{path} line 1 is of another configuration: its '{key}' differs; put it back")
         if known is not None and (
             len(written.lines) < known[0] or chain.digest(data.split(b"\n")[known[0]] + b"\n") != known[1]
         ):
-            raise LedgerError(f"{path} no longer holds the {known[0]} lines that a checkpoint saw there")
+            raise LedgerError(f"{path} no longer holds the {known[0]} lines that a checkpoint saw; put it back")
         fd = chain.open_to_extend(path, data, written.torn, sync)
         return cls(written, sync=sync, fd=fd, repeats=repeats)
 
@@ -290,7 +290,7 @@ class LedgerBook:
             begun = bool(known) or any(one.length for one in ledgers)
             for nodes, path in absent.items():
                 if begun:
-                    raise LedgerError(f"{path} is missing or empty although the run had begun")
+                    raise LedgerError(f"{path} is missing or empty although the run had begun; put it back")
                 path.unlink(missing_ok=True)
                 ledgers.append(Ledger.create(path, nodes, headers, sync=sync))
         except BaseException:
@@ -349,7 +349,7 @@ def ledgers_in(run: Path) -> dict[range, Path]:
         if name := _NAME.fullmatch(path.name):
             nodes = _nodes_of(path)
             if (name[1] is not None and int(name[1]) != nodes.start) or nodes in blocks:
-                raise LedgerError(f"{path} line 1 names other nodes than the file's name")
+                raise LedgerError(f"{path} line 1 names other nodes than the file's name; rename it")
             blocks[nodes] = path
     ordered = sorted(blocks, key=lambda nodes: nodes.start)
     for before, after in itertools.pairwise(ordered):
@@ -427,7 +427,7 @@ def _headers_by_node(
         numbers = spread({**header["by_node"], "values": list(range(len(values)))}, nodes)
         return [{**common, **own} for own in values], np.array(numbers, dtype=np.int64)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LedgerError(f"{path} line 1 is damaged: its 'by_node' is wrong ({error})") from None
+        raise LedgerError(f"{path} line 1 is damaged: its 'by_node' is wrong ({error}); put it back") from None
 
 
 def _entry(events: Sequence[Event]) -> str:
@@ -489,7 +489,7 @@ def _nodes_of(path: Path) -> range:
     except OSError as error:
         raise LedgerError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, AttributeError, RecursionError) as error:
-        raise LedgerError(f"{path} line 1 is not the header of a ledger ({error})") from None
+        raise LedgerError(f"{path} line 1 is not the header of a ledger ({error}); put it back") from None
 
 
 def _as_range(nodes: NDArray[np.int64]) -> Sequence[int]:

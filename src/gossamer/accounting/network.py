@@ -147,7 +147,7 @@ def views_of_own_noise(exchanges: Exchanges, deviations: Floats) -> View:
 
 
 def _window(values: Floats, length: int) -> Floats:
-    """Sums over so many places up to each: by additions alone, so that small ones are not lost beside large ones."""
+    """Sums over so many places up to each: by additions alone, so that small ones are not lost next to large ones."""
     if length == 1:
         return values
     if length % 2:
@@ -235,7 +235,7 @@ def epsilon_of_coalition(
 
 
 def seen_as(release: Release, share: float) -> Gaussian | None:
-    """What a release is to who sees only this share of its μ; None if nothing."""
+    """Return the release as an observer of this share of its μ sees it; None if it sees nothing."""
     # By its kind: a class that builds on this one may state another noise than each node's own.
     if not isinstance(release, Gaussian) or release.kind != "gaussian":
         raise UserError(

@@ -19,7 +19,7 @@ UNIT = "one record of one node"  # what an ε protects by default: see `Unit`
 
 @dataclass(frozen=True)
 class Observer:
-    """What an accountant and an attacker need to know of who looks on.
+    """An adversary: what it sees and whose secrets it holds.
 
     name               as on the command line
     description        in words, for certificates and tables
@@ -182,11 +182,6 @@ class Unit:
 
     finest: ClassVar[tuple[str, ...]] = (RECORD, PERSON, NODE)
 
-    @property
-    def many(self) -> str:
-        """What is counted and drawn: records, persons, nodes."""
-        return f"{self.kind}s"
-
     def words(self, nodes: int = 1) -> str:
         """In a certificate, where a record or person may be on so many nodes."""
         if self.kind == NODE:
@@ -208,7 +203,7 @@ def kind_of(words: str) -> str:
 def in_common(units: Iterable[str]) -> tuple[str, bool]:
     """(words of a unit that all these runs protect, whether changing it may exchange what one of them protects).
 
-    Whoever protects a person protects each of its records, but a record more or less is another person in place of the
+    To protect a person is to protect each of its records, but a record more or less is another person in place of the
     one before: such a change is a replacement, under either adjacency. Of persons by different columns only records
     are common.
     """

@@ -118,7 +118,7 @@ class Pair(Protocol):
 
     @property
     def both_ways(self) -> bool:
-        """Whether (Q, P) has to be composed as well."""
+        """True if (Q, P) has to be composed as well."""
         ...
 
     @property
@@ -265,7 +265,7 @@ class NoisePair:
         return pieces.symmetrised() if self.kind == "symmetrised" else pieces
 
     def _reach(self, tail: float) -> float:
-        """Where the noise ends, or is taken to end.
+        """The distance at which the noise ends, or is taken to end.
 
         The support of a truncated noise is taken for smaller where that gives away no more than `tail` of the moved
         one.

@@ -9,7 +9,7 @@ of lots. Where they do not, every release counts as a full batch of its own.
 
 Balls and bins
 --------------
-A record chooses one of T lots, uniformly, independently of all others, in secret, anew in every pass.
+A record chooses one of T lots, uniformly, independently of all others, in secret, again in every pass.
 Lot t releases a sum in which the record has a part of norm at most C if it is in there, with Gaussian noise σ_t. With
 μ_t = C/σ_t and add/remove of one record the pair
 
@@ -46,7 +46,7 @@ Rounding. Relative errors θ of the masses, which sum to 1, and errors u·x in w
 of n such terms and f convex of slope at most 1, by at most n times 2θ + u. θ is below 300 u for the masses of a
 log-normal (the argument of Φ is rounded by u|z|, |z| ≤ 15, and its tail reacts |z| times as much) and below 10 u for
 one addition (a product, a compensated sum, a split), of which a term passes through 2 log₂ n. Of the mean n that is
-less than ROUNDING in all, whatever n.
+less than ROUNDING in all, for any n.
 """
 
 import math
@@ -126,7 +126,7 @@ def _closed(edges: FloatArray, q: FloatArray, p: FloatArray, upper: bool) -> Law
 
 
 def _edges(a: Law, b: Law, points: int) -> FloatArray:
-    """Where the sum will be: a rough sum tells. This choice affects only how close the bounds are."""
+    """The range of the sum, from a rough sum. This choice affects only how close the bounds are."""
     a, b = _merged(a), _merged(b)
     low, high = a.x[0] + b.x[0], a.x[-1] + b.x[-1]
     wide = np.geomspace(low, high, 2 * _ROUGH)
@@ -283,7 +283,7 @@ class Sorted:
 def sort(counted: Sequence[Counted], *, amplified: bool, tolerance: float = 0.01) -> Sorted:
     """`amplified`: with the secrecy of balls-and-bins lots, for Gaussian noise under add/remove.
 
-    `tolerance`: how far above the true figure one may come; the figure holds whatever it is.
+    `tolerance`: how far above the true figure one may come; the figure holds for any value.
     """
     alone: list[Counted] = []
     passes: dict[tuple[bool, int | None], list[Counted]] = {}
@@ -348,7 +348,7 @@ def _as_pairs(passes: Sequence[Sequence[Release]], *, rough: bool) -> tuple[list
 def _levels(known: set[float], step: float) -> dict[float, float]:
     """μ → a power of `step` no smaller, but never above the largest: less noise dominates more.
 
-    The same powers whatever else there is, so that the laws of one prefix or one scale serve the others.
+    The same powers in all compositions, so that the laws of one prefix or one scale serve the others.
     """
     largest = max(known)
     step = max(step, (largest / min(known)) ** (1 / MOST_STEPS))

@@ -11,7 +11,7 @@ cannot be priced is not guessed: the figure is then ∞ and `because` says why.
   pair is for add/remove. Replacing a record is removing one and adding another, two such moves: if each is (ε, δ′),
   both are (2ε, (1 + e^ε) δ′).
 * Noise in several `dimensions` is priced with the whole sensitivity in each coordinate, without amplification
-  by sampling: an upper bound whatever direction the change takes. Laplace and truncated vectors are priced
+  by sampling: an upper bound for any direction of the change. Laplace and truncated vectors are priced
   by the norm of the whole change, as what they were before truncation, wherever that proves something.
 """
 
@@ -59,7 +59,7 @@ class Proven:
 
 @dataclass
 class _Load:
-    """What is to be composed: the exact Gaussian part (Σ μ²) and the pairs that need numbers."""
+    """Releases to compose: the exact Gaussian part (Σ μ²) and the pairs that need numbers."""
 
     mu_squared: float = 0.0
     pairs: dict[Pair, int] = field(default_factory=dict)
@@ -186,9 +186,9 @@ def _deltas(load: _Load, epsilons: Sequence[float], delta: float) -> list[float]
         before = load.composition().deltas(epsilons, delta)
     if not load.cut:
         return before
-    kept = max(1 - load.cut, 1e-300)
+    share = max(1 - load.cut, 1e-300)
     return [
-        min(d / kept + load.crossing, (d + math.exp(min(epsilon, 700.0)) * load.cut) / kept)
+        min(d / share + load.crossing, (d + math.exp(min(epsilon, 700.0)) * load.cut) / share)
         for d, epsilon in zip(before, epsilons, strict=True)
     ]
 
@@ -227,12 +227,12 @@ def _price_truncated(load: _Load, delta: float, tolerance: float) -> Proven:
       it says of the noise before, at the δ that is left, is no more than itself.
     """
     method = "as noise before truncation, at a δ less what was cut" if load.cut else CONCENTRATED
-    kept, best = 1 - load.cut, math.inf
-    if (left := (delta - load.crossing) * kept) > 0:
+    share, best = 1 - load.cut, math.inf
+    if (left := (delta - load.crossing) * share) > 0:
         best = _compose(load, left, tolerance).epsilon
     epsilon = 0.0
     while load.cut and epsilon < min(best, 700.0):
-        left = delta * kept - math.exp(epsilon) * load.cut
+        left = delta * share - math.exp(epsilon) * load.cut
         if left <= 0:
             break
         before = _compose(load, left, tolerance).epsilon

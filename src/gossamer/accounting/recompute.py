@@ -36,7 +36,7 @@ ROUGH = 0.05
 
 @dataclass(frozen=True, eq=False)  # nodes that did the same share one: histories are long to compare
 class Spent:
-    """What a node released, and what that costs against whom it was planned for."""
+    """The releases of a node, and their ε against the observer that was planned for."""
 
     history: tuple[Counted, ...]
     delta: float
@@ -74,15 +74,15 @@ class Sharing:
 
     @property
     def reported(self) -> tuple[int, ...]:
-        """The numbers of colluders that are listed as observers: nobody, as planned, half of the nodes, all others.
+        """The numbers of colluders that are listed as observers: none, as planned, half of the nodes, all others.
 
-        And one, if it was planned for nobody: the first that comes to mind.
+        And one, if it was planned for none: the first that comes to mind.
         """
         return tuple(sorted({0, min(self.planned or 1, self.nodes - 1), self.nodes // 2, self.nodes - 1}))
 
 
 def sharing(released: Iterable[Release]) -> Sharing | None:
-    """How all these releases of a run share noise; None if they do not."""
+    """Return how all these releases of a run share noise; None if they do not."""
     different = list(dict.fromkeys(released))
     most = max((one.most_colluders for one in different if one.most_colluders is not None), default=None)
     planned = against_all(one.planned_for for one in different).colluders
@@ -104,37 +104,6 @@ def _counts(nodes: int, planned: int, *, quick: bool) -> tuple[int, ...]:
     # Close together where few collude, which is what is planned for, and where few are left, where ε grows most.
     steps = [round(last ** (k / (POINTS // 2 - 1))) for k in range(POINTS // 2)]
     return tuple(sorted({*few, *(min(q, last) for q in steps), *(max(last - q, 0) for q in steps)}))
-
-
-def by_observer(
-    shared: Sharing | None, epsilons: Sequence[float], planned: Observer, epsilon: float, **terms: Any
-) -> dict[str, Any]:
-    """The lines of plans and certificates; `epsilons` at `shared.at`. Where nothing is proven ε is None.
-
-    `terms`: δ, adjacency and unit, which each line states.
-    """
-    figures = dict(zip(shared.at if shared else (), map(finite, epsilons), strict=True))
-    observers = [(planned, finite(epsilon))]
-    if shared is not None:
-        observers = [(colluders(q), figures[q]) for q in shared.reported]
-    return {
-        "epsilon_by_observer": [
-            {
-                "observer": one.name,
-                "words": one.description,
-                "colluders": one.colluders,
-                "epsilon": figure,
-                **terms,
-                "planned": one == planned,
-            }
-            for one, figure in observers
-        ],
-        "epsilon_by_colluders": [{"colluders": q, "epsilon": figure} for q, figure in figures.items()],
-    }
-
-
-def finite(value: float) -> float | None:
-    return None if math.isinf(value) else value
 
 
 SIZES = (2, 5, 20)  # records of one person
@@ -259,25 +228,11 @@ def recompute(directory: Path, nodes: Iterable[int] | None = None, *, observer: 
 
 
 def shared_noise(proofs: Sequence[NodeProof]) -> Sharing | None:
-    """How these nodes share noise, by what their ledgers say of it."""
+    """Return how these nodes share noise, as their ledgers state."""
     if all(proof.observer.colluders is None for proof in proofs):
         return None
     different = dict.fromkeys(proof.spent for proof in proofs)
     return sharing(release for spent in different for release, _ in spent.history)
-
-
-def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
-    """`epsilon_by_observer` and `epsilon_by_colluders`: of the worst node, from what the ledgers say."""
-    shared = shared_noise(proofs)
-    return by_observer(
-        shared,
-        shared.worst(proof.spent for proof in proofs) if shared else [],
-        planned=against_all(proof.observer for proof in proofs),
-        epsilon=max(proof.proven.epsilon for proof in proofs),
-        delta=max(proof.header["delta"] for proof in proofs),
-        adjacency=proofs[0].header["adjacency"],
-        unit=proofs[0].header["unit"],
-    )
 
 
 def worst_epsilon(directories: Sequence[Path], adjacency: str | None = None) -> float:
@@ -335,4 +290,4 @@ def _check_header(group: NodeGroup) -> None:
     except ValueError as error:
         problem = problem or f"'secrets' {error}"
     if problem:
-        raise LedgerError(f"{group.path} line 1 is damaged: its {problem}")
+        raise LedgerError(f"{group.path} line 1 is damaged: its {problem}; put it back")

@@ -32,7 +32,7 @@ UNKNOWN = "the graph of secrets behind its noise is not at hand"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(ABC):
-    """What all kinds have in common: everything but the noise and when it happened.
+    """The fields of all kinds: everything but the noise and when it happened.
 
     sensitivity  the largest norm one record's contribution can have (the clip); replace-one doubles it,
                  and the accountant does that, not the release. `inf` if nothing bounds it
@@ -84,7 +84,7 @@ class Release(ABC):
         return None
 
     def seen_by(self, observer: Observer = EVERYONE) -> "Release":
-        """What this release is to an observer. Noise that each node draws for itself is the same to all of them."""
+        """Return this release as an observer sees it: a node's own noise is the same to all of them."""
         return self
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Release(ABC):
 
     @property
     def pair_count(self) -> int:
-        """How many of its pairs are composed: one, or one for each coordinate."""
+        """The number of its pairs that are composed: one, or one for each coordinate."""
         return 1
 
     def by_norm(self, adjacency: str) -> "ByNorm | None":
@@ -124,7 +124,7 @@ class Release(ABC):
         return self
 
     def shift(self, adjacency: str) -> float:
-        """How far the released sum can move: twice the sensitivity if a record is exchanged for another.
+        """Return how far the released sum can move: twice the sensitivity if a record is exchanged for another.
 
         Or if the lot was clipped as a whole: one record may turn it to the opposite side.
         """
@@ -183,9 +183,9 @@ KINDS: dict[str, type[Release]] = {}
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def registered(cls: _AnyRelease) -> _AnyRelease:
     """Make the class a dataclass, and known to ledgers by its kind."""
-    made: _AnyRelease = dataclass(frozen=True, slots=True, kw_only=True)(cls)  # type: ignore[assignment]
-    KINDS[made.kind] = made
-    return made
+    kind: _AnyRelease = dataclass(frozen=True, slots=True, kw_only=True)(cls)  # type: ignore[assignment]
+    KINDS[kind.kind] = kind
+    return kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +358,7 @@ class Independent(Noised):
         return None
 
     def pair(self, adjacency: str) -> float | Pair:
-        # Without amplification in several dimensions: an upper bound whatever direction the change takes.
+        # Without amplification in several dimensions: an upper bound for any direction of the change.
         rate = self.amplifying_rate if self.dimensions == 1 else 1.0
         kind = "symmetrised" if adjacency == "replace-one" and rate < 1 else "one-sided"
         return NoisePair(self.density, self.shift(adjacency), rate, kind)
@@ -464,7 +464,7 @@ class OwnNormGaussian(Noised):
 
 @registered
 class RawDecision(Release):
-    """Who writes, decided on losses without noise."""
+    """The choice of the node that writes, made on losses without noise."""
 
     kind: ClassVar[str] = "raw-decision"
 

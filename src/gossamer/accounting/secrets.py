@@ -55,7 +55,7 @@ class Secrets:
 
     @cached_property
     def digest(self) -> str:
-        """What a ledger writes: equal for equal graphs."""
+        """The digest that a ledger writes: equal for equal graphs."""
         listed = "complete" if self.edges is None else ";".join(f"{i}-{j}" for i, j in self.edges)
         return hashlib.sha256(f"gossamer secrets {self.nodes}: {listed}".encode()).hexdigest()[:32]
 
@@ -150,7 +150,7 @@ class Secrets:
 
     @cached_property
     def least_degree(self) -> int:
-        """How many share a secret with the node that has fewest."""
+        """The number of nodes that share a secret with the node that has fewest."""
         if self.edges is None:
             return self.nodes - 1
         return int(np.bincount(np.ravel(np.array(self.edges, dtype=np.int64)), minlength=self.nodes).min())

@@ -70,7 +70,7 @@ def within_draws(grad: Grad, algorithm: Algorithm, t: int) -> Grad:
         if calls > most:
             raise UserError(
                 f"{type(around).__name__}.draws = {around.draws}, but round {t} calls grad more often, and the budget "
-                "pays for no more: set draws to the number of calls in a round."
+                "pays for no more; set draws to the number of calls in a round."
             )
         return grad(points)
 

@@ -205,7 +205,7 @@ class AuditRequest:
         }
 
     def _marks(self) -> str:
-        """What else tells saved batches apart: the module, and the records of a canary."""
+        """Return what else tells saved batches apart: the module, and the records of a canary."""
         if self.module is None:
             return str(self.canary_records)
         o = self.plan
@@ -371,14 +371,14 @@ def run_audit(name: str, *, sets: Sequence[str] = (), quiet: bool = False, **opt
 
 def show(result: dict[str, Any], console: Terminal) -> None:
     """Print an audit."""
-    found = result["audit"]
+    audit = result["audit"]
     if result["stamp"]:
         console.say("SEEDED NOISE: NO PRIVACY. The figures are those of the same run with secret noise.")
-    if found["bounds"]:
+    if audit["bounds"]:
         _show_bounds(result, console)
-    if found.get("sensitivity"):
-        _show_search(found["sensitivity"], console)
-    console.say(*(f"note: {note}" for note in found["notes"]), *map(coloured, three_lines(result)))
+    if audit.get("sensitivity"):
+        _show_search(audit["sensitivity"], console)
+    console.say(*(f"note: {note}" for note in audit["notes"]), *map(coloured, three_lines(result)))
     unproven = [f"not proven: {result['not_proven_because']}"] if result["not_proven_because"] else []
     console.say(*unproven, verdict(result), f"in {result['audit_dir']}: certificate.json, report.html")
 
@@ -401,12 +401,12 @@ def _show_search(searched: dict[str, Any], console: Terminal) -> None:
 
 
 def _show_bounds(result: dict[str, Any], console: Terminal) -> None:
-    found = result["audit"]
-    console.say(f"observer: {result['observer']}", f"canaries: {found['canaries']}")
-    console.say(f"{found['coins']:,} coins: {trials(found)}")
-    if found["curve_tests"]:
+    audit = result["audit"]
+    console.say(f"observer: {result['observer']}", f"canaries: {audit['canaries']}")
+    console.say(f"{audit['coins']:,} coins: {trials(audit)}")
+    if audit["curve_tests"]:
         console.say("against the whole proven curve, δ at every ε:")
-    for test in found["curve_tests"]:
+    for test in audit["curve_tests"]:
         where = "outside" if test["violated"] else "inside"
         terms = f"{test['name']}, {test['confidence']:.4g}; rests on {test['rests_on']}"
         console.say(f"  {where}: {test['says']} ({terms})")

@@ -347,7 +347,7 @@ def rejects(inverse: Inverse, canaries: int, guesses: int, correct: int, tau: fl
 
 
 def guess_p_value(inverse: Inverse, canaries: int, guesses: int, correct: int, steps: int = 12) -> float:
-    """So many correct guesses are at most this likely, if the curve holds; 1 if nothing below ½ can be said."""
+    """So many correct guesses are at most this likely, if the curve holds; 1 if no bound below ½ is known."""
     low, high = 1e-12, 0.5
     if not rejects(inverse, canaries, guesses, correct, high):
         return 1.0
@@ -399,7 +399,7 @@ def gaussian(coins: Coins, delta: float, confidence: float) -> Bound:
 
 
 def all_bounds(coins: Coins, delta: float, confidence: float, *, independent: bool) -> list[Bound]:
-    """The declared bound first: the one whose assumptions hold by construction. The others are beside it."""
+    """The declared bound first: the one whose assumptions hold by construction. The others are listed next to it."""
     first = [threshold, one_run] if independent else [one_run, threshold]
     return [bound(coins, delta, confidence) for bound in (*first, gaussian, one_run_fdp)]
 
@@ -426,7 +426,7 @@ def roc(coins: Coins) -> list[tuple[float, float]]:
 
 
 def auc(coins: Coins) -> float | None:
-    """How often a score with the canary is above one without; ties count half (Mann and Whitney 1947)."""
+    """Return the share of scores with the canary above those without; ties count half (Mann and Whitney 1947)."""
     heads, tails = coins.sides
     if not len(heads) or not len(tails):
         return None

@@ -111,7 +111,7 @@ def on_dirac_records(config: RunConfig, plan: PrivacyPlan, places: int | None = 
 
 
 def gradient_size(config: RunConfig) -> float:
-    """How long the gradients of these records are before any clip."""
+    """Return the lengths of these records' gradients before any clip."""
     if config.loss is not None and config.loss.kind == "huber":
         return float(config.loss.delta)
     assert isinstance(config.data, Dirac)
@@ -211,7 +211,7 @@ CANARIES: dict[str, Callable[[Parts], Canary]] = {
 
 
 def home_of(canary: Canary, labels: Tensor, sizes: list[int]) -> int:
-    """The node that has most records of the canary's label: where nobody would wonder about it."""
+    """The node that has most records of the canary's label: where it is least conspicuous."""
     owners = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     return int(torch.bincount(owners[labels == canary.y], minlength=len(sizes)).argmax())
 
@@ -221,7 +221,7 @@ def with_and_without(
 ) -> Records:
     """Rows node-major over runs: the victim's records with the canary where `present`, as they were elsewhere.
 
-    Under replace-one the canary stands in for the victim's last record, or last person. It has so many `records`.
+    Under replace-one the canary replaces the victim's last record, or last person. It has so many `records`.
     """
     runs, sizes = len(present), base.sizes
     starts = [0, *np.cumsum(sizes).tolist()]

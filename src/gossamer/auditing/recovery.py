@@ -72,7 +72,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Step:
-    """Something that grows with g_k, in a way nobody can read backwards."""
+    """Something that grows with g_k, in a way that cannot be inverted."""
 
     value: Tensor
 
@@ -104,7 +104,7 @@ def dsgd(a: DSGD, state: Any) -> Recovery:
 
 
 def dsgt(a: DSGT, state: Any) -> Recovery:
-    """y⁺ = Wy + g − g_prev is sent beside θ: sums of its changes are the gradients. The last one is never sent."""
+    """y⁺ = Wy + g − g_prev is sent with θ: sums of its changes are the gradients. The last one is never sent."""
     g, revealed = state.g, list[Revealed]()
     last = yield []
     while (now := (yield revealed)).received:
@@ -278,7 +278,7 @@ class Attacker:
         return revealed.value * self.divisors
 
     def moved(self, revealed: Draw, row: int) -> float:
-        """How far a sampled canary moves that row of it."""
+        """Return how far a sampled canary moves that row of it."""
         signal, _ = self._seen(revealed, self.sums(revealed))
         return float(signal.expand(len(self._rates), 1)[row, 0])
 

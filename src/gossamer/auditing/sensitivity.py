@@ -50,7 +50,7 @@ class Probe(Protocol):
         """Pairs of a scene and a record, in the order to try them."""
 
     def measure(self, scene: Any, record: Any) -> list[Figure]:
-        """How far the record moves each released figure; may raise `RecordError`."""
+        """Return how far the record moves each released figure; may raise `RecordError`."""
 
     def slope(self, scene: Any, record: Any) -> Tensor | None:
         """A direction in which the record may move the figures more, if there is one."""
@@ -58,7 +58,7 @@ class Probe(Protocol):
 
 @dataclass(frozen=True)
 class Movement:
-    """How far a record moved a figure, and how far it may, in bounds."""
+    """The distance that a record moved a figure, and the one it may, in bounds."""
 
     place: str
     moved: float  # ∞: the figure became infinite or NaN, or stopped being so

@@ -1,4 +1,4 @@
-"""What one record does to the sums of a run: lots with and without it, as training would hand them to the run's vector.
+"""The effect of one record on the sums of a run: lots with and without it, as training gives them to the run's vector.
 
 A scene fixes everything else: how many nodes share the batch, their points and lots, the clip of a draw. The record
 joins a lot in one of three ways, for a lot may have room for it or not:
@@ -95,7 +95,7 @@ class LotScene:
 
     @property
     def priced(self) -> float:
-        """How many bounds the victim's sum may move: swapping takes one record out and puts one in.
+        """The bounds that the victim's sum may move: swapping takes one record out and puts one in.
 
         A lot clipped as a whole may come out on the opposite side of its ball.
         """

@@ -176,7 +176,7 @@ def _best_guesses(coins: Coins, curve: TradeOff) -> Guesses:
 
 
 class Attack:
-    """What is attacked, by which canaries, and how often; `batch` trains with fair coins and scores them."""
+    """An attack: its target, its canaries and their number; `batch` trains with fair coins and scores them."""
 
     attacked: str  # the parts of the run that the verdict is about, in words
     description: str  # the canaries, in words
@@ -208,7 +208,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Promised:
-    """What must hold: ε at one point each, by "claimed" and "proven", and the whole proven curve."""
+    """The limits to test: ε at one point each, by "claimed" and "proven", and the whole proven curve."""
 
     points: dict[str, float] = field(default_factory=dict)
     curve: TradeOff | None = None
@@ -225,7 +225,7 @@ class Promised:
 
 
 def promised(figures: dict[str, Any], mode: str, curve: TradeOff | None = None) -> Promised:
-    """What must hold: what is proven, and in paper mode also the claim, which is all that such a run has."""
+    """Return the limits to test: what is proven, and in paper mode also the claim, which is all that such a run has."""
     keys = ("claimed", "proven") if mode == "paper" else ("proven",)
     points = {key: figures[f"epsilon_{key}"] for key in keys if figures[f"epsilon_{key}"] is not None}
     return Promised(points, curve if "proven" in points else None)

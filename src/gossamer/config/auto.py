@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 
 AUTO = "auto"
 CLIP, A = 0.1, 1.4
@@ -43,12 +43,13 @@ def replace_auto(layered: dict[str, Any]) -> dict[str, Any]:
         of_records = table.get("kind") == "constant" and table.get("of") != "lot"
         bound = table.get("bound") if of_records else None
         if not _is_number(bound) or not _is_number(rounds):
-            problem = "goes with a number of rounds and a constant clip of records"
-            remedy = 'set rounds and privacy.clip, or both to "auto"'
-            raise UserError(problem, key="algorithm.lr", value=AUTO, remedy=remedy)
+            raise UserError(
+                "algorithm.lr = 'auto' goes with a number of rounds and a constant clip of records; set rounds and "
+                'privacy.clip, or both to "auto".'
+            )
         momentum = algorithm.get("momentum", 0.0)
         if not isinstance(momentum, int | float) or isinstance(momentum, bool) or not 0 <= momentum < 1:
-            raise UserError("must lie in [0, 1)", key="algorithm.momentum", value=momentum)
+            raise UserError(f"algorithm.momentum = {short(momentum)} must lie in [0, 1).")
         share = 1 - momentum
         lr = travel(noise_of_a_run(layered)) * share / (rounds * bound)
         layered = {**layered, "algorithm": {**algorithm, "lr": float(f"{lr:.4g}")}}
@@ -66,18 +67,18 @@ def noise_of_a_run(layered: Mapping[str, Any]) -> float:
 
     privacy, nodes = _table(layered, "privacy"), layered.get("nodes")
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
-        raise UserError("must be a whole number of at least 1", key="nodes", value=nodes)
+        raise UserError(f"nodes = {short(nodes)} must be a whole number of at least 1.")
     epsilon = _smallest("privacy.epsilon", privacy.get("epsilon"), 'be a positive number for "auto"')
     delta = _smallest("privacy.delta", privacy.get("delta", 1e-5), "lie between 0 and 1")
     if delta >= 1:
-        raise UserError("must lie between 0 and 1", key="privacy.delta", value=delta)
+        raise UserError(f"privacy.delta = {short(delta)} must lie between 0 and 1.")
     apart = 2 if privacy.get("adjacency") == "replace-one" else 1  # how far a record can move a sum, in clips
     needed = apart / (gdp_mu(epsilon, delta) * _records(layered, nodes) * math.sqrt(nodes))
     return needed / _kept(privacy, nodes)
 
 
 def _kept(privacy: Mapping[str, Any], nodes: int) -> float:
-    """What hides a record over what its node adds: the mean carries so much less noise where that cancels."""
+    """The noise that hides a record over what its node adds: the mean has so much less where noise cancels."""
     from gossamer.mechanism.noise import families
 
     family = _table(privacy, "noise").get("family")
@@ -102,9 +103,8 @@ def _records(layered: Mapping[str, Any], nodes: int) -> float:
         known -= data["held_out"]
     if not known or known < 1:
         raise UserError(
-            'is not set, and "auto" follows from the number of records of a node, which must be public',
-            key="data.records",
-            remedy="set data.records",
+            'data.records is not set, and "auto" follows from the number of records of a node, which must be public; '
+            "set data.records."
         )
     return known / nodes
 
@@ -122,5 +122,5 @@ def _smallest(key: str, value: Any, what: str) -> float:
     """Of per-node values the strictest: the rule is for everyone."""
     values = value if isinstance(value, list) else [value]
     if not values or not all(map(_is_number, values)):
-        raise UserError(f"must {what}", key=key, value=value, remedy=f"set {key}")
+        raise UserError(f"{key} = {short(value)} must {what}; set {key}.")
     return float(min(values))

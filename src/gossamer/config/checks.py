@@ -1,4 +1,4 @@
-"""What runs, and what is refused of it.
+"""The configuration that runs, and the refusals that need more than one key.
 
 Refusals that need more than one key are rows of a table: refused or not, key, value, problem, remedy. `check` goes
 through all of them for the configuration that runs (a baseline runs another than was asked for). What one method alone
@@ -16,10 +16,10 @@ from gossamer.config.methods import PRESETS, preset_of
 from gossamer.config.schema import Noise, RunConfig
 from gossamer.data.own import Memory, OwnRecords
 from gossamer.data.synthetic import Dirac
-from gossamer.errors import UserError
+from gossamer.errors import UserError, compose
 from gossamer.mechanism.clipping import NoClip
+from gossamer.mechanism.noise.base import NoNoise
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.schedules import NoNoise
 from gossamer.models.networks import Lookup
 from gossamer.topology.kinds import Complete
 
@@ -79,7 +79,7 @@ def refuse(rows: Iterable[Row]) -> None:
     """Raise the first row that is refused."""
     for refused, key, value, problem, remedy in rows:
         if refused:
-            raise UserError(problem, key=key, value=value, remedy=remedy)
+            raise UserError(compose(key, value, problem, remedy))
 
 
 def labels_are_declared(config: RunConfig) -> None:
@@ -89,9 +89,8 @@ def labels_are_declared(config: RunConfig) -> None:
         return
     if data.classes is None and data.task != "regression" and not data.multi_label:
         raise UserError(
-            "is not set: which labels occur is private until you declare it",
-            key="data.classes",
-            remedy='set their number or list them, for example data.classes = 2 (or data.task = "regression")',
+            "data.classes is not set: which labels occur is private until you declare it; set their number or list "
+            'them, for example data.classes = 2 (or data.task = "regression").'
         )
 
 
@@ -101,7 +100,7 @@ def is_private(config: RunConfig) -> bool:
 
 
 def _parts(config: RunConfig) -> Iterator[Row]:
-    """Which model, noise, clip and sampling go together."""
+    """Refuse models, noises, clips and samplings that do not go together."""
     data, model, privacy, noise = config.data, config.model, config.privacy, config.privacy.noise
     kind, clip, sampling, centre = noise.kind, privacy.clip, privacy.sampling, privacy.centre
     sound = config.mode == "sound" and kind.adds
@@ -147,7 +146,7 @@ def _parts(config: RunConfig) -> Iterator[Row]:
 
 
 def _unit(config: RunConfig) -> Iterator[Row]:
-    """Where a person or a node is protected, it must move nothing by more than one record's bound."""
+    """Refuse what a protected person or node could move by more than one record's bound."""
     privacy, data, noise, part = config.privacy, config.data, config.privacy.noise, config.data.partition
     several = privacy.max_sites > 1
     # Without noise there is no promise.
@@ -208,7 +207,7 @@ def _private_evaluation(config: RunConfig) -> Iterator[Row]:
 
 
 def _data(config: RunConfig) -> Iterator[Row]:
-    """What of the records would leave unpaid, or be counted for too little."""
+    """Refuse what of the records would leave unpaid, or be counted for too little."""
     privacy, data, noise, part = config.privacy, config.data, config.privacy.noise, config.data.partition
     adds, clip, copied, steps = noise.kind.adds, privacy.clip, part.most_copies(2) > 1, data.private_steps
     sound = config.mode == "sound" and adds

@@ -43,7 +43,7 @@ def alike(key: str) -> str | None:
 
 
 def from_schema() -> str:
-    """What keys.json must hold."""
+    """Return the content that keys.json must have."""
     from gossamer.config.reference import tables
 
     keys: set[str] = set()

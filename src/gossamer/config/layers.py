@@ -19,7 +19,7 @@ from gossamer.config.auto import replace_auto
 from gossamer.config.keys import alike
 from gossamer.config.methods import PRESETS, algorithms, expand_preset
 from gossamer.config.schema import Noise, RunConfig
-from gossamer.errors import UserError, ending, short
+from gossamer.errors import UserError, compose, ending, short
 from gossamer.mechanism.noise import families
 from gossamer.models.networks import Own, Withheld
 from gossamer.options.plugins import broken_plugins
@@ -34,7 +34,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     layered = _in_full({key: value for key, value in recipe.items() if key != "paper"})
     mode = changes.get("mode", layered.get("mode", "sound"))
     if not isinstance(mode, str):
-        raise UserError("must be 'sound' or 'paper'", key="mode", value=mode)
+        raise UserError(f"mode = {short(mode)} must be 'sound' or 'paper'.")
     if mode == "paper":
         layered = merge(layered, _in_full(_table("paper", recipe.get("paper", {}))))
     written_for = _table("algorithm", layered.get("algorithm", {})).get("kind")
@@ -43,11 +43,11 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     if not isinstance(kind, str) or (kind not in PRESETS and kind not in algorithms):
         known = sorted(algorithms)
         remedy = " ".join([f"the methods are {', '.join(known)}" + ending(kind, known), *broken_plugins()])
-        raise UserError("is not a method I know", key="algorithm.kind", value=kind, remedy=remedy)
+        raise UserError(compose("algorithm.kind", kind, "is not a method I know", remedy))
     preset = expand_preset(kind, mode)
     if kind != written_for:
         layered = adopt_method(layered, preset)
-    # Kinds first: a new kind takes the old one's keys away, and must not take away what was set beside it.
+    # Kinds first: a new kind takes the old one's keys away, and must not take away what was set with it.
     for key, value in sorted(changes.items(), key=_names_no_kind):
         layered = merge(layered, _in_full(_nest(key.split("."), value)))
     layered = recipes.absolute_paths(merge(preset, layered), Path.cwd())
@@ -59,7 +59,7 @@ def resolve(recipe: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
 
 
 def replaced(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> str | None:
-    """What to say where another data.kind takes the recipe's keys of its data away: they were written for a file.
+    """Return a note where another data.kind takes the recipe's keys of its data away: they were written for a file.
 
     Other tables lose keys too, but those of a clip or a graph belong to its kind alone.
     """
@@ -81,8 +81,8 @@ def _in_full(layer: dict[str, Any]) -> dict[str, Any]:
     """A layer with its short keys written out, before it is laid over another.
 
     `model = "softmax"` is a model of that kind, `model = "net.py:make"` the user's own code.
-    `privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are a family's options beside it. Layer
-    by layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
+    `privacy.noise.kind = "pairwise"` is short for a family of that kind, and so are its options next to it. Layer by
+    layer: whichever way a key is written, the later one wins, and a new kind takes no other key away.
     """
     if isinstance(model := layer.get("model"), str):
         layer = {**layer, "model": {"kind": "own", "path": model} if ":" in model else {"kind": model}}
@@ -106,11 +106,7 @@ def named(recipe: str | Path | Mapping[str, Any] | RunConfig) -> tuple[str, Mapp
     if isinstance(recipe, RunConfig) and isinstance(recipe.model, Withheld):
         tables["model"] = {"kind": "own"}  # its code would be run: tables do not say that it is withheld
     if not isinstance(tables, Mapping):
-        raise UserError(
-            f"{short(tables)} is no configuration",
-            value=tables,
-            remedy="give a recipe's name, a TOML file, a dictionary or a RunConfig",
-        )
+        raise UserError(f"{short(tables)} is no configuration; give a recipe's name, a TOML file or a dictionary.")
     return str(tables.get("name", "unnamed")), tables
 
 
@@ -165,17 +161,16 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
-            raise UserError(f"--set {short(text)} must have the form key=value", remedy="for example privacy.epsilon=1")
+            raise UserError(f"--set {short(text)} must have the form key=value; for example privacy.epsilon=1.")
         try:
             read = tomllib.loads(f"v = {value}")
-            # A line break in it would make further keys, which nobody asked for: such a value is a string.
+            # A line break in it would make further keys: such a value is a string.
             changes[key.strip()] = read["v"] if len(read) == 1 else value.strip()
         except tomllib.TOMLDecodeError:
             changes[key.strip()] = value.strip()
         except (RecursionError, ValueError):
             raise UserError(
-                f"--set {short(text)} is nested too deeply or has too many digits",
-                remedy="give a value that a run can have",
+                f"--set {short(text)} is nested too deeply or has too many digits; give a value that a run can have."
             ) from None
     return changes
 
@@ -210,14 +205,12 @@ MOST_DEPTH, MOST_KEY, MOST_DIGITS = 16, 200, 400  # far more than any configurat
 
 
 def _check_limits(key: str, value: Any, depth: int = 0) -> None:
-    """What no option means and no sentence could show: nested without end, names without end, numbers beyond all."""
+    """Refuse what no option means: tables nested too deep, names too long, numbers too large."""
     depth = max(depth, str(key).count("."))
     if depth > MOST_DEPTH or len(str(key)) > MOST_KEY or not str(key).isprintable():
-        raise UserError(
-            "is no key of a configuration: too long, nested too deeply, or with a line break", key=short(key)
-        )
+        raise UserError(f"{short(key)} is no key: too long, nested too deeply, or with a line break; name another.")
     if isinstance(value, int) and value.bit_length() > 3.4 * MOST_DIGITS:
-        raise UserError(f"is a number of more than {MOST_DIGITS} digits", key=key, remedy="give a smaller one")
+        raise UserError(f"{key} is a number of more than {MOST_DIGITS} digits; give a smaller one.")
     entries = [(key, entry) for entry in value] if isinstance(value, list) else []
     for name, its in value.items() if isinstance(value, dict) else entries:
         _check_limits(name, its, depth + 1)
@@ -236,5 +229,5 @@ def _nest(path: list[str], value: Any) -> dict[str, Any]:
 
 def _table(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f'must be a table, for example {key}.kind = "…"', key=key, value=value)
+        raise UserError(f'{key} = {short(value)} must be a table, for example {key}.kind = "…".')
     return value

@@ -34,7 +34,7 @@ see [frontier](frontier.md). Steps of `data.transform`, and the pieces around a 
 A table with a `kind` has the options of that kind and no others; those that all its kinds have stand first.
 `gossamer recipes --schema` prints this page.
 """
-NO_TABLE = "Keys that stand in no table"
+NO_TABLE = "Keys outside of all tables"
 WIDTH = 118
 
 
@@ -51,7 +51,7 @@ class KindEntry:
 class TableEntry:
     """One table: the options of every kind, or all that there are, and the kinds."""
 
-    name: str  # dotted; empty: the keys that stand in no table
+    name: str  # dotted; empty: the keys outside of all tables
     meaning: str
     options: tuple[Option, ...]
     kinds: tuple[KindEntry, ...] = ()
@@ -191,7 +191,7 @@ def _wrapped(text: str, rest: str = "") -> list[str]:
 
 
 def type_words(annotation: Any) -> str:
-    """What a value may be, in plain words."""
+    """Describe in plain words what a value may be."""
     return " or ".join(dict.fromkeys(_alternatives(annotation, ())))
 
 

@@ -1,4 +1,4 @@
-"""What a user may ask for: the tables of a configuration. Kinds are registered where they are at home."""
+"""The tables of a configuration. Kinds are registered in the modules that have them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gossamer.accounting.observers import PERSON, Unit
 from gossamer.config.methods import Algorithm, algorithms
 from gossamer.data.load import Source, datasets
 from gossamer.data.own import OwnFile
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.mechanism.clipping import ClipKind, NoClip, clips
 from gossamer.mechanism.noise import NoiseKind, NoiseSchedule, families, schedules
+from gossamer.mechanism.noise.base import ConstantNoise, NoNoise
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.schedules import ConstantNoise, NoNoise
 from gossamer.mechanism.sampling import Full, SamplingKind, samplings
 from gossamer.models.lora import LoRA
 from gossamer.models.losses import losses
@@ -44,7 +44,7 @@ class Noise(Strict):
 
     @property
     def kind(self) -> NoiseKind:
-        """Which noise it is: the family, unless the schedule is about another, or none."""
+        """The noise that is drawn: the family, unless the schedule is about another, or none."""
         return self.schedule.another or self.family
 
 
@@ -162,7 +162,7 @@ class Checkpoints(Strict):
 
 
 class Runtime(Strict):
-    """Where the nodes live; nothing of it changes what they compute."""
+    """The processes that host the nodes; nothing of it changes what they compute."""
 
     kind: Annotated[Literal["simulator", "processes"], "all nodes in this process, or spread over several"] = (
         "simulator"
@@ -219,9 +219,10 @@ class RunConfig(Strict):
         unit, data = self.privacy.unit, self.data
         if isinstance(unit, PersonUnit) and isinstance(data, OwnFile):
             if data.person is not None and data.person != unit.column:
-                problem = f"is another column than privacy.unit.column = {unit.column!r}"
-                remedy = "leave data.person out"
-                raise UserError(problem, key="data.person", value=data.person, remedy=remedy)
+                raise UserError(
+                    f"data.person = {short(data.person)} is another column than privacy.unit.column = {unit.column!r}; "
+                    "leave data.person out."
+                )
             self.__dict__["data"] = replace(data, person=unit.column)
         return self
 
@@ -234,7 +235,5 @@ class RunConfig(Strict):
             ("data.records", self.data.records),
         ):
             if isinstance(value, list) and len(value) != self.nodes:
-                raise UserError(
-                    f"lists {len(value)} values but nodes = {self.nodes}", key=key, remedy="give one per node"
-                )
+                raise UserError(f"{key} lists {len(value)} values but nodes = {self.nodes}; give one per node.")
         return self

@@ -236,7 +236,7 @@ class Invite(Strict):
                 return invite
         except (ValueError, TypeError, RecursionError):
             pass
-        raise UserError(f"this is not an invite ({text[:24]!r}…): copy the whole line of `pki invite`.")
+        raise UserError(f"the invite is cut or mistyped ({text[:24]!r}…); copy the whole line of `pki invite`.")
 
     def check_expiry(self, now: datetime) -> None:
         if now >= read_stamp(self.expires):

@@ -33,7 +33,7 @@ _TOLERANCE = 1e-6  # relative: what a figure may be above another by rounding
 
 
 class Statement(Strict):
-    """What a site signs together with its certificate."""
+    """A site's statement, which it signs together with its certificate."""
 
     study: str
     site: str
@@ -135,7 +135,7 @@ def _check(file: Path, certificate: Mapping[str, Any], study: Study, rosters: Se
         raise UserError(f"{file} is damaged: its {SITE!r} is not what a site signs.") from None
     name, node = statement.site, statement.node
     if statement.study != study.digest:
-        raise UserError(f"{file} is of another study than {study.where}.")
+        raise UserError(f"{file} is of another study than {study.where}; name the right one.")
     entries = [entry for roster in rosters for entry in roster.sites if entry.name == name]
     if not entries or study.first_epoch(rosters[-1], name) is None:
         shown, version = repr(printable(name, 40)), rosters[-1].version

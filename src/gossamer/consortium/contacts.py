@@ -20,7 +20,7 @@ _LOGGED = 20  # lines about one site's refused frames in a minute
 
 @dataclass(frozen=True)
 class Pace:
-    """How long an exchange may take."""
+    """The time limits of an exchange."""
 
     deadline: float  # seconds that an exchange waits for its neighbours
     late: int = 4  # rounds after which a parcel goes back to its sender
@@ -234,7 +234,7 @@ class Contacts:
                 self.handle(arrival)
 
     def handle(self, arrival: Arrival) -> None:
-        """Use a frame or refuse it with one reason. Whatever its bytes are, nothing else happens."""
+        """Use a frame or refuse it with one reason. For any bytes, nothing else happens."""
         try:
             frame = unpack(arrival.message, sender=arrival.sender, receiver=self.name, study=self.study)
             contact = self._contacts.get(arrival.sender)

@@ -269,7 +269,7 @@ class PeerExchange:
         return self.mass.place >= Place(self._at, 0)
 
     def _look(self) -> bool:
-        """What is new between rounds; False where this site should wait no longer for those it would wait for."""
+        """Look for news between rounds; return False where this site should wait no longer for the others."""
         if not self._is_split:
             self.between(self._at)
         return not (self._is_split and self.contacts.ahead is not None)
@@ -302,7 +302,7 @@ class PeerExchange:
 
     @property
     def place(self) -> Place:
-        """Where the loop is: the round, and the exchange that comes next."""
+        """The place of the loop: the round, and the exchange that comes next."""
         return Place(self._at, self._call)
 
     # One exchange
@@ -449,7 +449,7 @@ class PeerExchange:
             contacts.listen(min(end, remind))
 
     def _make_room(self, out: Mapping[str, float]) -> None:
-        """Nobody is sent more than `WINDOW` parcels ahead of its decisions; who does not decide in time is suspect."""
+        """Send no site more than `WINDOW` parcels ahead of its decisions; one that decides too late is suspect."""
         end = self.clock() + self.pace.deadline
         contacts, parcels = self.contacts, self.mass.parcels_to
         while full := [site for site in out if len(parcels(site)) >= WINDOW and contacts.reaches(site)]:

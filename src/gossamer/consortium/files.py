@@ -176,7 +176,7 @@ def read_signed(kind: str, content: bytes, where: str) -> SignedFile:
 
 
 class SignedModel(Strict):
-    """What a signed file holds."""
+    """The content of a signed file."""
 
     _file: SignedFile = PrivateAttr()
 

@@ -5,7 +5,7 @@ north/north.roster        the newest version, signed: what all sites get
 north/mercy.invite        an open invite, private
 north/*.study             the studies that were packed
 
-mercy/site.toml           what the site's operator fills in; nobody else sees it
+mercy/site.toml           what the site's operator fills in; it stays there
 mercy/site.key            private, made here; it never leaves
 mercy/mercy.request       to send back for the invite
 mercy/consortium.roster   the roster that was accepted last, with the site's certificate

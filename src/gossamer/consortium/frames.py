@@ -35,7 +35,7 @@ class RefusedError(Exception):
 
 
 class Place(NamedTuple):
-    """Where in a run: the round, and which of its exchanges; −1 is the pause before the first, where epochs change."""
+    """A place in a run: the round, and its exchange; −1 is the pause before the first, where epochs change."""
 
     round: Count
     call: Annotated[int, Field(ge=-1, lt=1 << 32)]

@@ -274,7 +274,7 @@ class GrpcLinks(Links):
     ):
         """`members`: of the roster, with this site; `listen`: host:port (port 0: any), or None; `version`: of gossamer.
 
-        Other sites are told the version, and one that runs another is named in the log.
+        Other sites get the version, and one that runs another is named in the log.
         """
         self._me, self._listen, self._largest = identity, listen, largest
         self._timeouts, self._version = timeouts or Timeouts(), version
@@ -481,7 +481,7 @@ _MEANINGS = {
     "Hostname Verification Check failed": "its certificate has another name",
     "certificate has expired": "its certificate has expired",
     "CERTIFICATE_VERIFY_FAILED|INVALID_SIGNATURE|BAD_SIGNATURE": "its certificate is not the one in the roster",
-    "Connection refused": "nobody listens there",
+    "Connection refused": "no program listens there",
     "DNS resolution failed|Domain name not found": "its address is not known",
 }
 

@@ -1,4 +1,4 @@
-"""What carries messages between sites: the interface that the exchange knows, the event loop, and the log."""
+"""Links between sites: the interface that the exchange knows, the event loop, and the log."""
 
 from __future__ import annotations
 

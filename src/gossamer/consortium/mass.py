@@ -1,6 +1,6 @@
 """Mass that is never lost: what one site keeps, has sent, has taken. A state machine without files, clocks or links.
 
-Whatever a site sends is taken out of what it keeps, x ← x − parcel, and stays in its outbox until the receiver's
+What a site sends is taken out of what it keeps, x ← x − parcel, and stays in its outbox until the receiver's
 decision is known: taken, or returned because it came too late, and then it is added back. A receiver decides once about
 every parcel, by its number, and remembers the decision until the sender has forgotten the parcel. So
 
@@ -64,7 +64,7 @@ class Outbound:
 
 @dataclass(frozen=True)
 class DurableView:
-    """What a frame to one other site may tell: nothing that a crash could still undo."""
+    """The part of the mass that a frame to one other site may tell: nothing that a crash could still undo."""
 
     decisions: Decisions = field(default_factory=Decisions)
     oldest: int = 0

@@ -365,7 +365,7 @@ class _Peer:
         self._study, self._name = self.participation.study, self.participation.name
         self._plan = self.run.parts.plan
         self._rounds = self._plan.config.rounds
-        self._reminder = ""  # said once
+        self._reminder = ""  # printed once
         meta = self.journal.contents.meta
         span = self.participation.first if meta is None else (meta["epoch"], tuple(meta["sites"]))
         self._grad = JournaledGradient(self.run.reader, self.journal, paid=self.run.book.next_draw)

@@ -63,7 +63,7 @@ class TestRows(Strict):
 
 
 class Terms(Strict):
-    """What sites agree upon besides the recipe."""
+    """The terms that sites agree upon besides the recipe."""
 
     deadline: Annotated[float, Field(gt=0, le=86400)] = 30.0  # seconds that a round waits for a neighbour
     late: Annotated[int, Field(ge=0, le=10_000)] = 4  # rounds after which a parcel counts no longer
@@ -252,7 +252,7 @@ def _data_problems(config: RunConfig) -> Iterator[str]:
         yield 'data.classes is not set, and no site sees all labels; set it, or data.task = "regression".'
     for key in ("train_rows", "held_out"):
         if (value := getattr(data, key)) is not None:
-            yield f"data.{key} = {value} draws among the records of all sites, which nobody has; leave it out."
+            yield f"data.{key} = {value} draws among the records of all sites, which no site has; leave it out."
     if data.pca is not None and data.pca_from in ("train", "private"):
         yield f"data.pca_from = {data.pca_from!r} fits on the records of all sites; name a public set."
     if data.private_steps:

@@ -85,7 +85,7 @@ def to_ranges(x: Floats, columns: Sequence[str], ranges: Mapping[str, Sequence[f
     """Map each declared public range [lo, hi] to [0, 1]; a value outside it lands outside [0, 1]."""
     unknown = [name for name in ranges if name not in columns]
     if unknown:
-        raise UserError(f"data.ranges.{unknown[0]} is no feature column: choose from {', '.join(columns)}")
+        raise UserError(f"data.ranges.{unknown[0]} is no feature column; choose from {', '.join(columns)}")
     result = x.copy()
     for name, (lo, hi) in ranges.items():
         column = columns.index(name)
@@ -259,7 +259,7 @@ def _beyond_chance(seen: Array, common: Array, new: Array, drawn: int) -> bool:
 
 
 def _by_chance(ours: Array, theirs: Array) -> float:
-    """How many rows may be equal by chance, where no row repeats within a set: what their columns tell.
+    """Return how many rows may be equal by chance, where no row repeats within a set: what their columns tell.
 
     Rows are equal with no more than the least of their columns' probabilities; the others' count with their root, which
     leaves room for columns that go together.

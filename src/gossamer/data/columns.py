@@ -322,11 +322,11 @@ def _iso(value: Any) -> Any:
 
 def _bounded(schema: dict[str, Column]) -> dict[str, Column]:
     if not schema:
-        raise UserError("data.columns declares no column: name at least one, or leave the table out")
+        raise UserError("data.columns declares no column; name at least one, or leave the table out")
     width = sum(len(column.levels) if isinstance(column, Categorical) else 1 for column in schema.values())
     if width > MOST_COLUMNS:
         what = f"data.columns makes {width} numbers of a record, and at most {MOST_COLUMNS} are taken"
-        raise UserError(f"{what}: declare fewer levels, and let the rest be other")
+        raise UserError(f"{what}; declare fewer levels, and let the rest be other")
     return schema
 
 
@@ -341,16 +341,16 @@ def check_declared_once(data: Any) -> None:
         return
     for key in ("ranges", "features"):
         if getattr(data, key, None) is not None:
-            raise UserError(f"data.{key} is part of data.columns, by name: leave it out")
+            raise UserError(f"data.{key} is part of data.columns, by name; leave it out")
     for key in ("label", "owner", "person"):
         named = getattr(data, key, None)
         for name in named if isinstance(named, list) else [named]:
             if name in schema:
-                raise UserError(f"data.columns.{name} is data.{key}, no feature: leave it out there")
+                raise UserError(f"data.columns.{name} is data.{key}, no feature; leave it out there")
 
 
 def number_names(schema: Mapping[str, Column]) -> list[str]:
-    """The numbers of a record, in their order: that of the declaration, whatever a file's is."""
+    """The numbers of a record, in the order of the declaration, not of a file."""
     return [number for name, column in schema.items() for number in column.all_numbers(name)]
 
 
@@ -361,7 +361,7 @@ def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, An
         values = plain(table[name])
         if not column.fits(values.type):
             what = f"{where}: column {name!r} holds values of type {values.type}"
-            raise UserError(f"{what}, and data.columns.{name} is {column.kind}: declare it as what it is")
+            raise UserError(f"{what}, and data.columns.{name} is {column.kind}; declare it as what it is")
         width = len(column.numbers(name))
         missing, _ = column.encode(values, out[:, at : at + width])
         at += width
@@ -370,7 +370,7 @@ def encode_into(where: str, schema: Mapping[str, Column], table: Mapping[str, An
             at += 1
         elif missing.any():
             what = f"{where}: column {name!r} has rows without a value, or with one that is not {column.kind}"
-            raise UserError(f"{what}: set data.columns.{name}.missing = true, or fill them")
+            raise UserError(f"{what}; set data.columns.{name}.missing = true, or fill them")
     return out
 
 

@@ -99,7 +99,7 @@ class Dataset:
 
     @property
     def several(self) -> int | None:
-        """How many labels of yes or no a record has, where it has several."""
+        """The number of labels of yes or no of a record, where it has several."""
         return self.y_train.shape[1] if self.y_train.ndim == 2 else None
 
 

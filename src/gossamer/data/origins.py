@@ -58,7 +58,7 @@ def user_folder(data_dir: Path | None) -> Path | None:
     key, chosen = ("data_dir", str(data_dir)) if data_dir else ("GOSSAMER_DATA", variable)
     folder = Path(chosen).expanduser()
     if chosen and not folder.is_dir():
-        raise UserError(f"{key} = {chosen!r} is no folder: name an existing one that holds the data files")
+        raise UserError(f"{key} = {chosen!r} is no folder; name an existing one that holds the data files")
     return folder if chosen else None
 
 
@@ -228,7 +228,7 @@ class CheckedCopy:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the arrays of a public set can come from."""
+    """A source of the arrays of a public set."""
 
     name: str
     file: str  # the npz in the user's folder or in the cache
@@ -285,7 +285,7 @@ class Origin:
         raise UserError(f"{self.name!r} was found nowhere: tried {'; '.join(tried)}; {get}, or {put}")
 
     def files_in(self, folder: Path) -> Iterator[tuple[Path, Decoder]]:
-        """What in a folder may hold this set: the npz, the publisher's files."""
+        """Return the files of a folder that may hold this set: the npz, the publisher's files."""
         for file, decoder in ((self.file, self._decode), *self.archives):
             if (folder / file).exists():
                 yield folder / file, decoder
@@ -351,7 +351,7 @@ class Weights(Origin):
         return True
 
     def statement(self, what: str = "The features are those") -> str:
-        """What belongs next to every result that rests on them."""
+        """Return the sentence to print with every result that rests on them."""
         return (
             f"{what} of public weights, {self.name} ({self.remotes[0].name}, {self.licence}, sha256 "
             f"{self.digest[:12]}…), trained on {self.trained_on}: the accuracy owes to them, and no ε covers their "

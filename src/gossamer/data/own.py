@@ -20,7 +20,7 @@ from gossamer.data import tables
 from gossamer.data.arrays import Array, is_large, joined, listed, share_rows, to_ranges
 from gossamer.data.columns import Column, Columns, Interval, check_declared_once, number_names
 from gossamer.data.dataset import Dataset, digest
-from gossamer.data.packing import Part, is_several, layout_of, packed, refuse_undeclared_length
+from gossamer.data.packing import Part, is_several, layout_of, packed, refuse_undeclared_length, unnested
 from gossamer.data.source import Names, Source, datasets
 from gossamer.data.tables import FileTable, FrameTable, Named, ParquetTable, Records, Roles
 from gossamer.errors import UserError, short
@@ -279,7 +279,7 @@ def _pick(file: str, arrays: Mapping[str, Array], *names: str) -> Array:
 def load_nodes(source: OwnFile, nodes: Sequence[int], *, data_dir: Path | None = None, seed: int = 0) -> Dataset:
     """The records of these nodes, one file after the other, columns matched by name; `owner` is the node."""
     if source.owner is not None:
-        raise UserError(f"data.owner = {source.owner!r} does not go with a file per node: leave it out.")
+        raise UserError(f"data.owner = {source.owner!r} does not go with a file per node; leave it out.")
     files = {i: replace(source, path=source.path.replace(PLACE, str(i))) for i in nodes}
     first = files[nodes[0]]
     names = first.names(data_dir)
@@ -340,7 +340,8 @@ class Memory(OwnRecords):
         if self.parts is None:
             return
         steps = "ranges", "transform", "standardise", "pca", "bias"
-        key = next((key for key in steps if getattr(self, key)), "scale" if self.scale != "none" else None)
+        scaled = self.scale != "none" and [part.type for part in self.parts] != ["float"]
+        key = next((key for key in steps if getattr(self, key)), "scale" if scaled else None)
         if key is not None:
             raise UserError(f"data.{key} is for records of one part; leave it out.")
 
@@ -361,7 +362,7 @@ class Memory(OwnRecords):
         return self.test
 
     def read(self, data_dir: Path | None, seed: int) -> Dataset:
-        raise UserError("data.kind = 'memory' needs the records themselves: gossamer.run(..., data=(x, y)).")
+        raise UserError("data.kind = 'memory' needs the records themselves; use gossamer.run(..., data=(x, y)).")
 
 
 @dataclass(frozen=True)
@@ -371,9 +372,13 @@ class Data:
     records: (x, y) of arrays or tensors; a pandas or polars frame (with `label`); a torch Dataset of (x, y) pairs; or
         each node's own: a list, or a dictionary by node, of any of these. Where a module takes several arguments, x is
         a dictionary of arrays by argument, or a tuple of them in order. A dictionary by name with y in it needs
-        `label`; so does a Dataset of such dictionaries. A Dataset's (a, b, y) is ((a, b), y).
-    length: of sequences of different lengths, lists of arrays: they are cut, or filled up with 0, and a mask, True
-        where there is an entry, follows as one more argument ("mask"), unless x has a part named like that.
+        `label`; so does a Dataset of such dictionaries. A Dataset's (a, b, y) is ((a, b), y). The x of (x, y) may be a
+        frame, whose columns have their names.
+    length: of sequences of different lengths, lists of arrays, and of an x that is one array: they are cut, or filled
+        up with 0, and a mask, True where there is an entry, follows as one more argument ("mask"), unless x has a part
+        named like that.
+    sequences: x (N, L, F), if not of bytes, is L vectors a record, and no grey image (N, 1, L, F); set for a `module`
+        without Conv2d.
     label: the column of a frame to predict, or a list of columns of yes or no; of arrays y is then (N, L), and task
         "multi-label".
     owners: which node holds each record: an array with one value a record, or a frame's column.
@@ -397,6 +402,7 @@ class Data:
     ranges: Mapping[str, Sequence[float]] | None = None
     columns: Mapping[str, Any] | None = None
     length: int | None = None
+    sequences: bool = False
 
     @classmethod
     def of(cls, value: Any) -> Data:
@@ -426,7 +432,9 @@ class Data:
         for part in self._parts:
             if not (tables.is_frame(part) or _is_torch_dataset(part) or _is_pair(part) or _is_named(part)):
                 raise _unsupported_form("data=", part)
-        if not any(map(tables.is_frame, self._parts)):
+        if self.label is not None and any(map(_is_pair, self._parts)):
+            raise UserError(f"label = {short(self.label)} names a column, and data= is (x, y); leave it out.")
+        if not any(_frame_of(part) is not None for part in self._parts):
             by_name = any(_is_named(part) or _is_torch_dataset(part) for part in self._parts)
             for name, value in (("label", None if by_name else self.label), ("features", self.features)):
                 if value is not None:
@@ -442,7 +450,7 @@ class Data:
         for name, parts in (("data=", self.records), ("persons", self.persons if self.by_node else None)):
             if isinstance(parts, list) and len(parts) != nodes:
                 raise UserError(f"{name} lists {len(parts)} nodes' records, and nodes = {nodes}.")
-            unknown = [key for key in parts if key not in range(nodes)] if isinstance(parts, dict) else []
+            unknown = [i for i in parts if i not in range(nodes)] if self.by_node and isinstance(parts, dict) else []
             if unknown:
                 raise UserError(f"{name} has records for node {unknown[0]!r}; nodes are 0 to {nodes - 1}.")
 
@@ -470,32 +478,39 @@ class Data:
         table = self.table()
         for key in ("by_node", "owners", "whose", "test"):  # the partition of a resumed run must not change
             if table.get(key, False) != getattr(source, key) or self._layout() != source.parts:
-                raise UserError(f"data.{key}: pass records in the form that the run began with.")
+                raise UserError(f"data.{key} is not what the run began with; pass records in the same form.")
         held_out = None if self.test is None else self._hold_out(source)
         if not self.by_node:
             records = self._read(source, self.records, self.owners, self.persons)
             return source.prepared(source.dataset(records, held_out), data_dir, seed)
         if self.owners is not None:
             raise UserError("data= has each node's records apart, and owners besides; give one of the two.")
-        parts = {}
+        parts, own = {}, self._by_name()
         for i in nodes:
             column = self.persons is None or isinstance(self.persons, str)
             persons = self.persons if column else _of_node("persons=", self.persons, i)
-            records = self._read(source, _of_node("data=", self.records, i), None, persons)
-            parts[i] = source.dataset(records, held_out)
+            records = _of_node("data=", self.records, i)
+            one, other = (_frame_of(part) for part in (self._parts[0], records))
+            if own is not self and other is not None and {*map(str, one.columns)} != {*map(str, other.columns)}:
+                raise UserError(f"data= of node {i} has columns {listed(other.columns)}; give {listed(one.columns)}.")
+            parts[i] = source.dataset(own._read(source, records, None, persons, f"data= of node {i}"), held_out)
         return source.prepared(join_nodes(parts, "data="), data_dir, seed)
 
     def _hold_out(self, source: Memory) -> Records:
-        """The rows of `test`; the columns of a frame are matched by name."""
-        features, first = self.features, self._parts[0]
-        if features is None and tables.is_frame(first):
-            roles = (self.owners, self.persons)
-            named = (*tables.names_of(self.label), *(n for n in roles if isinstance(n, str)))
-            features = [str(name) for name in first.columns if str(name) not in named]
-        return replace(self, features=features)._read(source, self.test, None, None, "test=")
+        return self._by_name()._read(source, self.test, None, None, "test=")
+
+    def _by_name(self) -> Data:
+        """The same, with the names of the first frame's features: other frames have them in orders of their own."""
+        first = _frame_of(self._parts[0])
+        if first is None or self.features is not None or self.columns is not None:
+            return self
+        roles = (self.owners, self.persons)
+        named = (*tables.names_of(self.label), *(n for n in roles if isinstance(n, str)))
+        return replace(self, features=[str(name) for name in first.columns if str(name) not in named])
 
     def _read(self, source: Memory, records: Any, owners: Any, persons: Any, where: str = "data=") -> Records:
-        frame = tables.is_frame(records)
+        table = _frame_of(records)
+        frame = table is not None
         columns = [value if frame and isinstance(value, str) else None for value in (owners, persons)]
         arrays = [
             None if value is None or column else _one_per_record(name, value, where, records)
@@ -503,13 +518,18 @@ class Data:
         ]
         if not frame:
             return self._arrays(source, records, where).attach(where, *arrays)
-        if self.label is None:
+        if self.label is None and table is records:
             raise UserError("data= is a frame; name the column to predict: gossamer.Data(frame, label=…).")
-        if source.schema is not None and self.features is not None and where == "data=":
+        if source.schema is not None and self.features is not None:
             raise UserError("features= is what columns= declares by name; leave out one of the two.")
         owner, person = columns
         roles = Roles(self.label, self.features, owner, person, source.schema)
-        return FrameTable(records, where).records(roles).attach(where, *arrays)
+        read = FrameTable(table, where).records(roles)
+        if table is not records:
+            tables.same_index("y", records[1], "x", table)
+            y = _array(f"{where}: y", records[1])
+            read = replace(read, y=tables.from_arrays(where, read.x, y, several=source.multi_label).y)
+        return read.attach(where, *arrays)
 
     def _arrays(self, source: Memory, records: Any, where: str) -> Records:
         if source.schema is not None:
@@ -525,6 +545,8 @@ class Data:
         if _is_torch_dataset(records):
             if not hasattr(records, "__len__"):
                 raise UserError("data= is a Dataset without pairs (x, y) of one shape: it has no length.")
+            if not len(records):
+                raise UserError(f"{where} is a Dataset without records; give each node at least one.")
             records = _columns(records, len(records) if rows is None else rows, self.length is not None)
         if _is_named(records):
             if not isinstance(self.label, str) or self.label not in records:
@@ -533,15 +555,17 @@ class Data:
             return {name: part for name, part in records.items() if name != self.label}, records[self.label]
         if not _is_pair(records):
             raise _unsupported_form(where, records)
-        return records[0], records[1]
+        return unnested(records[0]), records[1]
 
     def _layout(self) -> list[Part] | None:
         """What a record consists of, where that is more than one tensor; of the first node's records."""
-        if tables.is_frame(first := self._parts[0]):
+        if _frame_of(first := self._parts[0]) is not None:
             return None
         x, y = self._pair(first, "data=", rows=1)
-        several = self.length is not None or is_several(x, len(y) if hasattr(y, "__len__") else None)
-        return layout_of(x, self.length) if several else None
+        if self.length is not None or is_several(x, len(y) if hasattr(y, "__len__") else None):
+            return layout_of(x, self.length)
+        array = _array("data=: x", x) if self.sequences else np.zeros(0)
+        return None if array.ndim != 3 or array.dtype == np.uint8 else [Part(name=0, shape=[*array.shape[1:]])]
 
 
 def _of_node(key: str, parts: Any, node: int) -> Any:
@@ -572,7 +596,15 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2
 
 
+def _frame_of(records: Any) -> Any:
+    """The frame of records that are one, or (frame, y)."""
+    table = records[0] if _is_pair(records) else records
+    return table if tables.is_frame(table) else None
+
+
 def _unsupported_form(name: str, value: Any) -> UserError:
+    if _is_torch_dataset(own := getattr(value, "dataset", None)):
+        return UserError(f"{name} is of type {type(value).__name__}; give its dataset, a {type(own).__name__}.")
     return UserError(
         f"{name} is of type {type(value).__name__}; give (x, y), a frame with its label, gossamer.Data(frame, "
         "label=…), a torch Dataset, or a list of these, one for each node."

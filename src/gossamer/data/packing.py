@@ -16,6 +16,7 @@ import numpy as np
 from gossamer.data.arrays import Array, Floats, at_most, listed
 from gossamer.data.tables import array_of
 from gossamer.errors import UserError
+from gossamer.options.sentences import whole_number
 from gossamer.options.types import Count
 
 Type = Literal["float", "int", "bool"]
@@ -39,15 +40,25 @@ def is_several(x: Any, rows: int | None = None) -> bool:
     if isinstance(x, Mapping):
         return True
     if isinstance(x, tuple) and x and rows is not None:
-        return len(x) != rows and all(_is_array(part) and len(part) == rows for part in x)
+        return len(x) != rows and all(map(_is_array, x))
     return _is_ragged(x)
+
+
+def unnested(x: Any) -> Any:
+    """A list of sequences in place of a nested tensor, also where it is a part of x."""
+    if isinstance(x, Mapping):
+        return {name: unnested(part) for name, part in x.items()}
+    if isinstance(x, tuple):
+        return tuple(map(unnested, x))
+    return [*x.unbind()] if getattr(x, "is_nested", False) else x
 
 
 def layout_of(x: Any, length: int | None) -> list[Part]:
     """The parts of records; `length`: the declared one of their sequences, which is not read off them."""
     if length is None:
         refuse_undeclared_length(x, None, "data=")
-    parts = [_part(name, value, length) for name, value in _named(x)]
+    alone = not isinstance(x, Mapping | tuple)  # one array is sequences too, where a length is declared
+    parts = [_part(name, value, length, alone) for name, value in _named(x)]
     padded = [part for part in parts if part.padded]
     if padded and not any(MASK in str(part.name) for part in parts):
         named = MASK if isinstance(x, Mapping) else len(parts)
@@ -72,7 +83,10 @@ def packed(x: Any, layout: Sequence[Part], where: str) -> Floats:
             raise UserError(f"{name} is {numbers.dtype} of shape {numbers.shape}; give numbers ({wanted}).")
         if part.type == "int" and numbers.size and np.abs(numbers).max() > MOST_EXACT:
             raise UserError(f"{name} has numbers above {MOST_EXACT:,}, not kept exactly; give others.")
-        columns.append(numbers.reshape(records, math.prod(part.shape)).astype(np.float32))
+        floats = numbers.reshape(records, math.prod(part.shape)).astype(np.float32)
+        if not np.isfinite(floats).all():
+            raise UserError(f"{name} has values that are NaN or infinite; fill them, or leave their records out.")
+        columns.append(floats)
         if part.padded and len(due) < len(layout):
             own = [len(row) for row in value]
             if lengths is not None and own != lengths:
@@ -101,16 +115,19 @@ def _named(x: Any) -> list[tuple[str | int, Any]]:
     return [*enumerate(x if isinstance(x, tuple) else (x,))]
 
 
-def _part(name: str | int, value: Any, length: int | None) -> Part:
+def _part(name: str | int, value: Any, length: int | None, alone: bool) -> Part:
     what = f"data=: part {name}"
     if length is not None:
-        at_most("length", length, 1 << 20)
-    if not hasattr(value, "__len__") or len(value) == 0:
+        at_most("length", whole_number("length", length), 1 << 20)
+    if not hasattr(value, "__len__"):
         raise UserError(f"{what} is of type {type(value).__name__}; give an array with a row a record.")
-    first = array_of(what, value[0] if isinstance(value, list) else value[:1][0])
+    if len(value) == 0:
+        raise UserError(f"{what} has no rows; give each node at least one record.")
+    first = array_of(what, value[0]) if isinstance(value, list) else array_of(what, value[:1])[0]
+    first = np.asarray(first)  # of objects it may be a list
     kinds: dict[str, Type] = {"b": "bool", "i": "int", "u": "int"}
     kind: Type = kinds.get(first.dtype.kind, "float")
-    if length is not None and first.ndim > 0 and (isinstance(value, list) or _is_ragged(value)):
+    if length is not None and first.ndim > 0 and (alone or isinstance(value, list) or _is_ragged(value)):
         return Part(name=name, type=kind, shape=[length, *first.shape[1:]], padded=True)
     return Part(name=name, type=kind, shape=[*first.shape])
 

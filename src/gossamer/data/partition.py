@@ -26,7 +26,7 @@ PREFIX = "data.partition"
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(ABC):
-    """How records are handed out. A new kind is a subclass with `split`, registered in `partitions`."""
+    """The partition of records over nodes. A new kind is a subclass with `split`, registered in `partitions`."""
 
     kind: ClassVar[str]
 
@@ -53,9 +53,9 @@ def split(
     if nodes < 1:
         raise UserError(f"nodes = {nodes} must be a whole number at least 1")
     if not len(labels):
-        raise UserError(f"nodes = {nodes} cannot share 0 records: give at least one per node")
+        raise UserError(f"nodes = {nodes} cannot share 0 records; give at least one per node")
     if len(labels) < nodes and part.most_copies(nodes) == 1:
-        raise UserError(f"nodes = {nodes} is more than the {len(labels)} records: give at least one per node")
+        raise UserError(f"nodes = {nodes} is more than the {len(labels)} records; give at least one per node")
     pieces = [np.sort(rows).astype(np.int64) for rows in part.split(np.asarray(labels), nodes, rng, owner)]
     copies, most = np.bincount(np.concatenate(pieces)).max(initial=0), part.most_copies(nodes)
     if copies > most:  # every price rests on it
@@ -87,7 +87,7 @@ class LabelSplit(Partition):
         dealt = 0
         for label, rows in _by_class("label-split", labels, rng):
             shared = round((1 - self.t) * len(rows))
-            # One deal goes on through all classes, so each class and the whole are even to within a record.
+            # One deal continues through all classes, so each class and the whole are even to within a record.
             holder[rows[:shared]] = (dealt + np.arange(shared)) % nodes
             holder[rows[shared:]] = label % nodes
             dealt += shared
@@ -173,7 +173,7 @@ class Sampled(Partition):
         for count in sizes:
             free = np.flatnonzero(left)
             if len(free) < count:
-                raise UserError(f"{PREFIX}.copies = {self.copies} is too few: allow more, or smaller nodes")
+                raise UserError(f"{PREFIX}.copies = {self.copies} is too few; allow more, or smaller nodes")
             pieces.append(rng.choice(free, count, replace=False))
             left[pieces[-1]] -= 1
         return pieces
@@ -211,7 +211,7 @@ def _proportions(rng: np.random.Generator, nodes: int, alpha: float) -> npt.NDAr
 def _by_class(kind: str, labels: Labels, rng: np.random.Generator) -> list[tuple[int, Indices]]:
     """The rows of every class in random order."""
     if labels.dtype.kind not in "iu":
-        raise UserError(f"{PREFIX}.kind = {kind!r} needs class labels: use even, sizes or sampled")
+        raise UserError(f"{PREFIX}.kind = {kind!r} needs class labels; use even, sizes or sampled")
     shuffled = rng.permutation(len(labels))
     return [(int(label), shuffled[labels[shuffled] == label]) for label in np.unique(labels)]
 
@@ -225,7 +225,7 @@ def person_ids(ids: Array, column: str, table: str) -> Indices:
     different, inverse = np.unique(ids, return_inverse=True)
     forms = [_normal_form(value) for value in different.tolist()]
     if None in forms:
-        raise UserError(f"{table}: column {column!r} names nobody in some rows: fill or remove them")
+        raise UserError(f"{table}: column {column!r} names nobody in some rows; fill or remove them")
     known = np.array([_hash(b"", (form or "").encode(), signed=True) for form in forms], dtype=np.int64)
     return known[inverse.reshape(-1)]
 

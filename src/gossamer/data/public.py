@@ -53,7 +53,7 @@ class Digits(Source):
 
 
 def _digits_of_scikit_learn() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """What its `load_digits` gives, from the file it comes with: importing it would take as long as the first rounds.
+    """The arrays of `load_digits`, from its file: importing it would take as long as the first rounds.
 
     What was read is checked by its digest, like every public set.
     """
@@ -121,7 +121,7 @@ class Cifar100Part(_Images):
 
 @datasets.register("covertype")
 class Covertype(Source):
-    """581,012 places in forests and what grows there, shuffled and split anew by the seed; public ranges to [0, 1]."""
+    """581,012 places in forests and what grows there, shuffled and split by the seed; public ranges to [0, 1]."""
 
     test_rows: Annotated[int | None, Field(ge=0), "rows of the hold-out; a fifth if not set"] = None
 

@@ -20,7 +20,7 @@ from gossamer.data.dataset import Dataset, Standard
 from gossamer.data.decode import PUBLIC_SETS
 from gossamer.data.origins import CheckedCopy, Origin
 from gossamer.data.packing import Part
-from gossamer.data.partition import Even, Partition, group_rows, partitions
+from gossamer.data.partition import Even, Partition, partitions
 from gossamer.errors import UserError
 from gossamer.options.registry import Registry
 from gossamer.options.types import Count, Positive
@@ -53,7 +53,7 @@ class Standardise:
         return low, high
 
     def places(self, source: Source, dataset: Dataset) -> tuple[int, ...]:
-        """Which numbers of a record they are; of a table with declared columns, those with a range of numbers."""
+        """Return their places in a record; of a table with declared columns, those with a range of numbers."""
         names = self.columns
         if source.schema is not None:
             ranged = [n for n, c in source.schema.items() if isinstance(c, Numeric) and c.range is not None]
@@ -117,10 +117,12 @@ def only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
 def hold_out(dataset: Dataset, held_out: int) -> Dataset:
     available = len(dataset.y_train)
     rows = at_most("data.held_out", held_out, available - 1)
-    order = np.random.default_rng([0x401D]).permutation(available)
-    if dataset.person is not None:  # all of a person's rows are on one side
-        order, counts = group_rows(order, dataset.person, available)
-        ends = counts.cumsum()
+    draw = np.random.default_rng([0x401D])
+    order = draw.permutation(available)
+    if dataset.person is not None:  # all of a person's rows are on one side, and each person is as likely as another
+        own = np.unique(dataset.person, return_inverse=True)[1]
+        rank = draw.permutation(own.max() + 1)[own]
+        order, ends = rank.argsort(kind="stable"), np.bincount(rank).cumsum()
         rows = int(ends[max(0, int(np.searchsorted(ends, rows, side="right")) - 1)])
     out, rest = np.split(order, [rows])
     test = dataset.take(out)
@@ -160,7 +162,7 @@ Scale = Literal["none", "unit-ball", "unit-sphere"]
 
 @dataclass(frozen=True)
 class Facts:
-    """What everyone may know of a data set without reading a record."""
+    """Public facts of a data set, known without reading a record."""
 
     rows: tuple[int, int]  # training and hold-out
     shape: tuple[int, ...]  # of a record
@@ -184,7 +186,7 @@ def _known_steps(transform: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Where records come from. A new data set is a subclass with `read`, registered in `datasets`."""
+    """A source of records. A new data set is a subclass with `read`, registered in `datasets`."""
 
     partition: Annotated[Partition, partitions, "which node holds which records"] = field(default_factory=Even)
     records: Annotated[Count | list[Count] | None, "declared, public: one for all nodes, or a list"] = None

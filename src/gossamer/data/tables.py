@@ -33,7 +33,7 @@ from gossamer.data.columns import (
     plain,
 )
 from gossamer.data.partition import Indices, person_ids
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 
 # What Arrow and numpy raise on files that are damaged or of another kind.
 UNREADABLE = (
@@ -50,7 +50,7 @@ def names_of(label: Label) -> list[str]:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns of a table are what. `schema`: the declared columns, in place of `features`."""
+    """The roles of a table's columns. `schema`: the declared columns, in place of `features`."""
 
     label: Label = None
     features: Sequence[str] | None = None  # None: all columns without another role
@@ -78,9 +78,9 @@ class Roles:
         if len(set(features)) < len(features):
             raise UserError(f"data.features = {features} names a column twice")
         if self.person in {*features, *names_of(self.label)}:
-            raise UserError("must be no feature and no label", key="privacy.unit.column", value=self.person)
+            raise UserError(f"privacy.unit.column = {short(self.person)} must be no feature and no label.")
         if {*names_of(self.label)} & {*features}:
-            raise UserError("must not contain the label", key="data.features", value=list(features))
+            raise UserError(f"data.features = {short(list(features))} must not contain the label.")
         return features
 
 
@@ -129,7 +129,7 @@ class Table(ABC):
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are, where that is known before they are read."""
+        """The number of rows, where that is known before they are read."""
         return None
 
     @cached_property
@@ -139,7 +139,7 @@ class Table(ABC):
             fields = [(field.name, field.type) for field in self._arrow_schema()]
         twice = next((name for name, count in Counter(name for name, _ in fields).items() if count > 1), None)
         if twice is not None:
-            raise UserError(f"{self.name} has two columns named {twice!r}: give each a name of its own")
+            raise UserError(f"{self.name} has two columns named {twice!r}; give each a name of its own")
         return dict(fields)
 
     @property
@@ -224,7 +224,8 @@ class Table(ABC):
         values = {name: self._values(name, columns[name]) for name in names}
         words = [name for name, its in values.items() if its.dtype.kind == "U"]
         if words:
-            raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}: see data.features")
+            remedy = "declare their levels in data.columns, or leave them out of data.features"
+            raise UserError(f"{self.name} has non-numeric feature columns {listed(words)}; {remedy}")
         x = np.empty((columns.num_rows, len(names)), np.float32)
         # A number too large for float32 becomes infinite and is refused by name.
         with np.errstate(over="ignore"):
@@ -238,7 +239,7 @@ class Table(ABC):
         import pyarrow as pa
 
         if column.null_count:  # in how many rows is private
-            raise UserError(f"{self.name}: column {name!r} has rows without a value: fill or remove them")
+            raise UserError(f"{self.name}: column {name!r} has rows without a value; fill or remove them")
         kind = column.type.value_type if is_type(column.type, "dictionary") else column.type
         kind = pa.float64() if is_type(kind, "decimal") else kind
         try:
@@ -246,11 +247,12 @@ class Table(ABC):
                 return np.asarray(column.cast(kind).to_numpy())
             return np.asarray(column.cast(pa.string()).to_pylist(), dtype=np.str_)
         except UNREADABLE:
-            raise UserError(f"{self.name}: column {name!r} holds values of type {column.type}") from None
+            what = f"{self.name}: column {name!r} holds values of type {column.type}"
+            raise UserError(f"{what}; give numbers or words, and sequences as (x, y) without a frame") from None
 
     def _check_rows(self, rows: int) -> None:
         if not rows:
-            raise UserError(f"{self.name} has no rows: give a file with records")
+            raise UserError(f"{self.name} has no rows; give a file with records")
 
 
 @dataclass(frozen=True)
@@ -343,8 +345,10 @@ class FrameTable(Table):
             if hasattr(self.frame, "to_arrow"):  # polars
                 return self.frame.to_arrow()
             return pa.Table.from_pandas(self.frame, preserve_index=False)
-        except (pa.ArrowException, TypeError, ValueError):
-            raise UserError(f"{self.name} has a column that is neither all numbers nor all words") from None
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            named = re.search(r"for column (.*?) with type", str(error))
+            column = f"column {named[1]!r}, which" if named else "a column that"
+            raise UserError(f"{self.name} has {column} is neither all numbers nor all words; give one kind") from None
 
     def _arrow_schema(self) -> Any:
         return self._table.schema
@@ -388,7 +392,7 @@ def existing(key: str, value: str, data_dir: Path | None) -> Path:
     if data_dir is not None and not path.exists():
         path = data_dir / path
     if not path.is_file():
-        raise UserError(f"{key} = {str(value)!r} is no file: give the path of an existing one")
+        raise UserError(f"{key} = {str(value)!r} is no file; give the path of an existing one")
     return path
 
 
@@ -407,8 +411,12 @@ def array_of(name: str, value: Any) -> Array:
     try:
         return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
-        kind = f"a tensor {value.dtype} on {value.device}" if hasattr(value, "detach") else "no table"
-        raise UserError(f"{name} is {kind} that numpy cannot hold; give rows of one length.") from None
+        if hasattr(value, "detach"):
+            remedy = "give a tensor that has values" if value.is_meta else "give it by .float()"
+            what = f"{name} is a tensor {value.dtype} on {value.device} that numpy cannot hold; {remedy}"
+        else:
+            what = f"{name} has rows of different lengths or types; give rows of one shape"
+        raise UserError(f"{what}.") from None
 
 
 def same_index(name: str, value: Any, others: str, other: Any) -> None:
@@ -431,7 +439,10 @@ def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bo
     """Records of arrays; `several`: y is (N, L), labels of yes or no."""
     if x.ndim not in (2, 3, 4) or 0 in x.shape[1:] or x.dtype.kind not in "iufb":
         what = f"x has shape {x.shape} and dtype {x.dtype}"
-        raise UserError(f"{name}: {what}, give numbers as (N, p) or images, at least one number per record")
+        wanted = (
+            "by .astype('float32') if they are numbers" if x.dtype.kind == "O" else "at least one number per record"
+        )
+        raise UserError(f"{name}: {what}; give numbers as (N, p) or images, {wanted}")
     if y.ndim != 1 + several or len(y) != len(x):
         hint = "; for several labels of yes or no set data.task = 'multi-label'" if y.ndim == 2 else ""
         wanted = f"multi-label needs ({len(x)}, labels)"
@@ -439,9 +450,9 @@ def from_arrays(name: str, x: Array, y: Array, *, y_name: str = "y", several: bo
             wanted = f"one value per row needs ({len(x)},){hint}"
         raise UserError(f"{name}: {y_name} has shape {y.shape} where {wanted}")
     if y.dtype.kind not in "iufbUS":
-        raise UserError(f"{name}: y has dtype {y.dtype}, give numbers or words")
+        raise UserError(f"{name}: y has dtype {y.dtype}, give all numbers or all words")
     if not y.size:
-        raise UserError(f"{name} has no rows: give a file with records")
+        raise UserError(f"{name} has no rows; give a file with records")
     columns = [str(column) for column in range(x.shape[1])] if x.ndim == 2 else []
     features = as_records(x)
     _check_finite(name, features.reshape(len(x), -1), columns or ["x"])
@@ -469,13 +480,13 @@ def _check_finite(name: str, values: Array, columns: Sequence[str]) -> None:
     bad = ~np.isfinite(values.astype(np.float32, copy=False))
     if bad.any():
         column = int(bad.any(axis=0).argmax()) if len(columns) > 1 else 0
-        raise UserError(f"{name}: column {columns[column]!r} has rows that are NaN or infinite: fill them")
+        raise UserError(f"{name}: column {columns[column]!r} has rows that are NaN or infinite; fill them")
 
 
 def yes_or_no(y: Array, key: str) -> npt.NDArray[np.float32]:
     """(N, L) of 0 and 1."""
     if y.dtype.kind not in "iufb" or not ((y == 0) | (y == 1)).all():
-        raise UserError(f"{key} has a label that is neither yes nor no: give 0 and 1, or true and false")
+        raise UserError(f"{key} has a label that is neither yes nor no; give 0 and 1, or true and false")
     return y.astype(np.float32)
 
 
@@ -490,7 +501,7 @@ def known_labels(y: Array, classes: int | list[Any] | None) -> Array:
     if classes is None:
         known = np.unique(_class_labels(y))
         if len(known) < 2:
-            raise UserError("data.label is the same in all rows: declare data.classes or choose another")
+            raise UserError("data.label is the same in all rows; declare data.classes or choose another")
         return known
     if isinstance(classes, list):
         declared = np.asarray(classes)

@@ -136,7 +136,7 @@ def _content(part: Message) -> str:
         return ""
     try:
         return content.decode(part.get_content_charset() or "latin-1", errors="replace")
-    except LookupError:  # a charset that nobody knows
+    except LookupError:  # an unknown charset
         return content.decode("latin-1")
 
 

@@ -32,6 +32,7 @@ from gossamer.kernels.operations import (
     LOTS,
     METHODS,
     OUT_OF_PLACE,
+    REPEATABLE,
     Call,
     Constant,
     LotSize,
@@ -41,6 +42,7 @@ from gossamer.kernels.operations import (
     Sizes,
     Value,
     mapped,
+    of_each,
 )
 from gossamer.kernels.random_layers import undisturbed
 
@@ -188,7 +190,12 @@ class _Tracer(fx.Tracer):
         return type(m) in LAYERS and "forward" not in vars(m) and not any(hooks)
 
     def call_module(self, m: nn.Module, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Recurrent layers start from zeros also where that is said."""
+        """Recurrent layers start from zeros also where that is said; places that all records share are each one's."""
+        places = args[0] if type(m) is nn.Embedding and args else None
+        constant = isinstance(places, fx.Proxy) and places.node.op == "get_attr"
+        if constant or isinstance(places, Tensor):
+            inputs = fx.Proxy(next(iter(self.graph.nodes)), self)
+            args = (self.create_proxy("call_function", of_each, (places, inputs), {}), *args[1:])
         if isinstance(m, nn.RNNBase) and len(args) == 2 and args[1] is not None:
             states = args[1] if isinstance(args[1], tuple) else (args[1],)
             if not any(isinstance(state, fx.Proxy) or bool(state.any()) for state in states):
@@ -304,10 +311,11 @@ class _Follower:
         if plain is not None:
             return plain
         if node.op == "call_module":
-            if node.target in self._called:
+            layer = self._root.get_submodule(str(node.target))
+            trained = any(id(parameter) in self._trained for parameter in layer.parameters())
+            if node.target in self._called and trained and type(layer) not in REPEATABLE:
                 raise MixingError(f"{name} is called more than once")
             self._called.add(str(node.target))
-            layer = self._root.get_submodule(str(node.target))
             allowed = LAYERS.get(type(layer))
             run: Callable[..., Any] = layer
             if isinstance(layer, nn.RNNBase):

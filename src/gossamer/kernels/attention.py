@@ -43,17 +43,18 @@ class Attention(nn.Module):
             query, key, value = (turned[id(x)] for x in given)
         q, k, v = map(self._heads, self.project(query, key, value))
         drops = self.training and self.dropout.p > 0
-        if not (need_weights or drops or attn_mask is not None or key_padding_mask is not None):
-            out = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        masks = [attn_mask, None if key_padding_mask is None else key_padding_mask[:, None, None, :]]
+        if attn_mask is not None and attn_mask.ndim == 3:  # (records · heads, L, S)
+            masks[0] = attn_mask.unflatten(0, (-1, self.num_heads))  # type: ignore[no-untyped-call]
+        added = [_added(mask) for mask in masks if mask is not None]
+        if not (need_weights or drops):  # what may read nothing is 0, as torch's layer has it
+            mask = added[-1] + added[0] if len(added) == 2 else next(iter(added), None)
+            out = F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
             out = self.out_proj(out)
             return out if self.batch_first else out.transpose(0, 1), None
         scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(self.embed_dim / self.num_heads)
-        if attn_mask is not None:
-            if attn_mask.ndim == 3:  # (records · heads, L, S)
-                attn_mask = attn_mask.unflatten(0, (-1, self.num_heads))  # type: ignore[no-untyped-call]
-            scores = _masked(scores, attn_mask)
-        if key_padding_mask is not None:
-            scores = _masked(scores, key_padding_mask[:, None, None, :])
+        for mask in added:
+            scores = scores + mask
         weights = self.dropout(scores.softmax(3))
         out = self.out_proj(torch.matmul(weights, v).transpose(1, 2).flatten(2))
         if not self.batch_first:
@@ -68,9 +69,9 @@ class Attention(nn.Module):
         return split.transpose(1, 2)
 
 
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+def _added(mask: Tensor) -> Tensor:
     """True: may not be read; numbers are added."""
-    return scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return torch.where(mask, -torch.inf, 0.0) if mask.dtype == torch.bool else mask
 
 
 class Packed(Attention):

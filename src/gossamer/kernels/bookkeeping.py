@@ -8,6 +8,7 @@ layer adds its weighted sum: no per-sample gradients, no second backward pass.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from math import prod
@@ -21,7 +22,7 @@ from gossamer.kernels import dense
 from gossamer.kernels.apart import copied, graph_of
 from gossamer.kernels.attention import unpacked
 from gossamer.kernels.direct import is_plain_pool
-from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, rule_for
+from gossamer.kernels.layers import ConvolutionRule, Measured, Parameters, Rule, Use, joined, rule_for
 from gossamer.kernels.operations import MixingError
 from gossamer.kernels.persons import RECORDS, Part
 from gossamer.kernels.random_layers import bytes_of, dropout, random_inputs
@@ -35,11 +36,23 @@ class NotSupportedError(Exception):
     """Book-keeping would be wrong for this module; the message says why."""
 
 
+def owners_of(module: nn.Module) -> dict[str, str]:
+    """Of every layer with trained parameters the first layer that has the same ones."""
+    first, owners = dict[tuple[int, ...], str](), dict[str, str]()
+    for name, layer in module.named_modules():
+        own = tuple(id(p) for p in layer._parameters.values() if p is not None and p.requires_grad)
+        if own:
+            owners[name] = first.setdefault(own, name)
+            kinds = {type(module.get_submodule(one)) for one in (name, owners[name])}
+            if owners[name] != name and not kinds <= {nn.Linear, nn.Embedding}:
+                raise NotSupportedError("two layers share their parameters")
+    if len(set[int]().union(*first)) != sum(map(len, first)):  # a weight, but each its bias
+        raise NotSupportedError("two layers share one of their parameters")
+    return owners
+
+
 def rules_of(module: nn.Module) -> dict[str, Rule]:
     """The rule of every layer with trained parameters, by the layer's name; frozen layers need none."""
-    named = module.named_parameters(remove_duplicate=False)
-    if len([name for name, p in named if p.requires_grad]) != len(ParameterStack(module).names):
-        raise NotSupportedError("two layers share a parameter")
     rules: dict[str, Rule] = {}
     for name, layer in module.named_modules():
         own = [p.requires_grad for p in layer._parameters.values() if p is not None]
@@ -72,12 +85,13 @@ class BookKeeping:
         except Exception as reason:  # the module's own code
             raise NotSupportedError(f"it cannot be copied ({type(reason).__name__})") from None
         renamed = unpacked(known)
-        self.rules = rules_of(known)
+        self.rules, self.first = rules_of(known), owners_of(known)
         self.owners = [renamed.get(name, name).rpartition(".")[::2] for name in self.stack.names]
         self.layers: dense.Layers | None = None  # of a network that is computed by compiled loops
         self._bounded = False  # is the last sum finite for sure?
         self.parameters: dict[str, Parameters] = {}
         self.records: dict[str, Measured] = {}
+        self.uses: dict[str, list[Use]] = {}
         self.units = RECORDS
         self._most = 0.0
         self.bytes_held = self.bytes_per_record = 0
@@ -98,10 +112,14 @@ class BookKeeping:
         for name, own in self.graph.named_modules():
             if isinstance(own, nn.Embedding) and name.removeprefix("module").removeprefix(".") not in self.rules:
                 own.forward = partial(_rows_of, own)  # type: ignore[method-assign]
-        self._pool_where_convolved()
+        called = [str(node.target) for node in self.graph.graph.nodes if node.op == "call_module"]
+        names = [name.removeprefix("module").removeprefix(".") for name in called]
+        calls = Counter(self.first[name] for name in names if name in self.rules)
+        self.repeated = {name for name, count in calls.items() if count > 1}
+        self._pool_where_convolved(called)
         self.random = random_inputs(self.graph, {F.dropout: dropout, nn.Dropout: dropout})
 
-    def _pool_where_convolved(self) -> None:
+    def _pool_where_convolved(self, called: list[str]) -> None:
         """A plain max pool right behind a convolution that nothing else reads becomes part of it."""
         for node in self.graph.graph.nodes:
             rule = self.rules.get(str(node.target).removeprefix("module").removeprefix("."))
@@ -109,7 +127,7 @@ class BookKeeping:
                 continue
             (reader,) = node.users
             pool = self.graph.get_submodule(reader.target) if reader.op == "call_module" else None
-            if pool is not None and is_plain_pool(pool) and not rule.flat:
+            if pool is not None and is_plain_pool(pool) and not rule.flat and called.count(str(reader.target)) == 1:
                 rule.pool = True
                 pool.forward = nn.Identity().forward
 
@@ -157,14 +175,21 @@ class BookKeeping:
         planned = part.most or there.shape[1]
         self._most = beside(mask.shape[1], planned)
         self.records.clear()
+        self.uses.clear()
         with torch.enable_grad():
             # Not `self.graph(…)`, which prints where a record fails.
             losses = self.graph.forward(*(given.flatten(0, 1) for given in (part.x, part.y, *part.random)))
             if losses.requires_grad:
                 # The same as handing `mask` over as the gradient, for which torch would first import sympy.
                 torch.autograd.backward((losses * mask.flatten()).sum())
-        if len(self.records) != len(self.rules):
-            missing = next(name for name in self.rules if name not in self.records)
+        with torch.no_grad():
+            for name, uses in self.uses.items():
+                own = self.parameters[name]
+                rule, a, g, cache = joined(uses, own["weight"].shape[1])
+                self.records[name] = rule.measure(own, a, g, cache, units, self._most)
+        self.uses.clear()
+        missing = next((name for name in self.rules if self.first[name] not in self.records), None)
+        if missing is not None:
             raise NotSupportedError(f"layer {missing} took no part in the loss")
         with torch.no_grad():
             first, *others = (record.square_norms for record in self.records.values())
@@ -197,7 +222,7 @@ class BookKeeping:
         layers: dict[str, Parameters] = {name: {} for name in self.rules}
         for (layer, own), view in zip(self.owners, self.stack.views(points).values(), strict=True):
             layers[layer][own] = view
-        return layers
+        return {name: layers[self.first[name]] for name in self.rules}
 
 
 def _rows_of(table: nn.Embedding, places: Tensor) -> Tensor:
@@ -215,6 +240,9 @@ class _Layer(torch.autograd.Function):
         rule = owner.rules[name]
         out, ctx.cache = rule.forward(owner.parameters[name], a)
         owner.bytes_held += rule.footprint(a, out)
+        if owner.first[name] in owner.repeated:  # joined, a table's places as one-hot rows
+            one_hot = a.numel() * owner.parameters[name]["weight"].shape[1] if a.dtype == torch.int64 else 0
+            owner.bytes_held += out.element_size() * (a.numel() + out.numel() + one_hot)
         ctx.save_for_backward(a)
         ctx.owner, ctx.name = owner, name
         return out
@@ -224,5 +252,8 @@ class _Layer(torch.autograd.Function):
         (a,), owner, name = ctx.saved_tensors, ctx.owner, ctx.name
         rule, call = owner.rules[name], (owner.parameters[name], a, g, ctx.cache)
         ctx.cache = None
-        owner.records[name] = rule.measure(*call, owner.units, owner._most)
+        if owner.first[name] in owner.repeated:
+            owner.uses.setdefault(owner.first[name], []).append((rule, a.detach(), g, call[3]))
+        else:
+            owner.records[name] = rule.measure(*call, owner.units, owner._most)
         return rule.input_gradient(*call) if ctx.needs_input_grad[0] else None, None, None, None

@@ -11,9 +11,8 @@ import copy
 import logging
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -27,7 +26,7 @@ from gossamer.kernels import threads
 from gossamer.kernels.bookkeeping import BookKeeping, NotSupportedError
 from gossamer.kernels.dense import layers_of
 from gossamer.kernels.layers import weighted_rows
-from gossamer.kernels.memory import DEFAULT_MAX_BYTES, Slices, keep_freed_memory, slices
+from gossamer.kernels.memory import DEFAULT_MAX_BYTES, PRODUCTS_BYTES, TILE_BYTES, Slices, keep_freed_memory, slices
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.oracle import Vmap, refusal, why
 from gossamer.kernels.persons import Class, Part, Persons, Units
@@ -52,6 +51,14 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (N, ...) and targets (N, ...) -> one loss per record (N,)."""
 
 Method = BookKeeping | Vmap
+
+
+class Job(NamedTuple):
+    """Nodes of a slice, records of each call; all nodes, or those whose lot is not longer than expected."""
+
+    nodes: slice
+    records: int
+    all: bool
 
 
 class ClippedSum:
@@ -90,14 +97,15 @@ class ClippedSum:
         self._copies = 0
         self._numbers: Numbers | None = None
         self._room: int | None = None
-        self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._chunks: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        self._varies = False
 
     def expect(self, lot: float, *, varies: bool) -> int:
         """The public expected number of records of a lot: from now on, lots are computed in pieces of one shape.
 
         Lots that are padded to a multiple of what is returned are not copied here.
         """
-        self._room = room(lot, varies=varies)
+        self._room, self._varies = room(lot, varies=varies), varies
         return self._room
 
     def draw_from(self, stream: Stream, purpose: int, nodes: NDArray[np.int64], step: int) -> None:
@@ -141,32 +149,35 @@ class ClippedSum:
         ragged = present < mask.numel()
         method = self._method(points, x, y)
         whole = self._room or lot
-        longer = mask[:, whole:].any(1).tolist()
+        late = mask[:, whole:].any(1, keepdim=True)
+        longer = late.flatten().tolist()
         plan = self._plan(method, nodes, whole, points, x, y, 1)
-        in_pieces = lot > plan.records
+        in_pieces = lot > min(plan.records, plan.alone or lot)
         total = torch.empty_like(points, memory_format=torch.contiguous_format)
         if in_pieces:  # each is rounded once, and added up in double precision
             total = torch.zeros_like(total, dtype=torch.float64)
 
-        def run(rows: slice, worker: Method = method) -> None:
-            for first in range(0, lot, plan.records):
-                part = rows, slice(first, first + plan.records)
-                if in_pieces and not bool(mask[part].any()):
+        def run(job: Job, worker: Method = method) -> None:
+            rows = job.nodes
+            for first in range(0, lot, job.records):
+                part = rows, slice(first, first + job.records)
+                there = mask[part] if job.all else mask[part] & ~late[rows]
+                if in_pieces and not bool(there.any()):
                     continue
                 slice_x, slice_y = x[part], y[part]
                 if ragged:  # places must lie within their table; what numbers do, `add_finite` undoes
                     slice_y = blank_masked(slice_y, mask[part])
                     slice_x = slice_x if x.is_floating_point() else blank_masked(slice_x, mask[part])
                 count = slice_x.shape[1]
-                missing = 0 if self._room is None else plan.records - count
+                missing = 0 if self._room is None else job.records - count
                 some = Part(
                     points[rows],
                     padded(slice_x, missing),
                     padded(slice_y, missing),
-                    padded(mask[part], missing),
+                    padded(there, missing),
                     numbers.draw(method.random, rows, range(first, first + count + missing), points),
                     unit=None if unit is None else unit[rows],
-                    lot=lot if longer[rows.start] else whole,
+                    lot=lot if job.all and longer[rows.start] else whole,
                     most=0 if self._room is None else most(self._room),
                 )
                 into = torch.empty_like(points[rows]) if in_pieces else total[rows]
@@ -186,24 +197,26 @@ class ClippedSum:
         total = torch.zeros_like(points, dtype=torch.float64)
         method = self._method(points, x, y)
         random = numbers.draw(method.random, slice(0, nodes), range(lot), points)
-        longer = (persons.present(mask).sum(1) > places).tolist()
+        late = persons.present(mask).sum(1, keepdim=True) > places
+        longer = late.flatten().tolist()
         for alike in persons.classes(mask):
             plan = self._plan(method, nodes, max(1, places // alike.each), points, x, y, alike.each)
-            whole = alike.padded(plan.records)
 
-            def run(rows: slice, worker: Method = method, whole: Class = whole, step: int = plan.records) -> None:
+            def run(job: Job, worker: Method = method, alike: Class = alike) -> None:
+                rows, step, whole = job.nodes, job.records, alike.padded(job.records)
                 for first in range(0, whole.who.shape[1], step):
                     own = whole.part(rows, slice(first, first + step))
-                    somebody = own.who >= 0
+                    somebody = (own.who >= 0) if job.all else (own.who >= 0) & ~late[rows]
                     if not bool(somebody.any()):
                         continue
                     units = persons.units(own)
                     values = [own.take(part[rows]) for part in (x, y, *random)]
                     values = [blank_masked(part, units.records_of(somebody)) for part in values]
                     some = Part(
-                        points[rows], values[0], values[1], own.live.flatten(1), values[2:], units,
+                        points[rows], values[0], values[1],
+                        own.live.flatten(1) & units.records_of(somebody), values[2:], units,
                         None if unit is None else unit[rows],
-                        norms.shape[1] if longer[rows.start] else places, most(places),
+                        norms.shape[1] if job.all and longer[rows.start] else places, most(places),
                     )  # fmt: skip
                     into = torch.empty_like(points[rows])
                     measured = add_finite(worker, some, weigh, into)
@@ -224,27 +237,31 @@ class ClippedSum:
         # A person's gradient may be written out: as if every person had one record.
         held = each * method.bytes_per_record + (0 if each == 1 else method.bytes_per_person)
         cores = threads.cores() if spread else 1
-        plan = slices(nodes, places, held, self.max_bytes, cores, method.bytes_per_node)
+        tile = TILE_BYTES if method.prefers_threads else PRODUCTS_BYTES
+        plan = slices(nodes, places, held, self.max_bytes, cores, method.bytes_per_node, tile)
         if self._room is None and each == 1:
             return plan
         key = nodes, fitting, _ = min(plan.nodes, nodes), plan.records, each
         if key not in self._chunks:
             units = next(n for n in range(min(fitting, places), 0, -1) if places % n == 0)
-            shapes = [(nodes, even(units, nodes * each)), (1, even(units, each)), (1, 1)]
             # Is the network so large that no two nodes share a call, however many there are?
-            sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node).nodes == 1
-            if each > 1:  # what `even` adds are many records
-                shapes.insert(0, (nodes, units))
-            elif sole and fitting <= FEW and places > EIGHT:  # places are dear, calls are not
-                shapes.insert(0, (1, EIGHT))
-            elif sole and x.ndim == 3 + x.is_floating_point() and 2 * units <= shapes[0][1]:  # sequences have many rows
-                shapes.insert(0, (nodes, units))
-            self._chunks[key] = next(
-                shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape, each)
-            )
-            if self._chunks[key] == (1, 1):
+            sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node, tile).nodes == 1
+            wide = even(units, each)
+            own = [wide, 1]
+            # Places are dear, calls are not.
+            if sole and self._varies and EIGHT <= fitting <= FEW and places > EIGHT:
+                own.insert(0, EIGHT)
+            elif sole or each > 1 or x.ndim == 3 + x.is_floating_point():  # persons and sequences have many rows
+                own.insert(0, units)
+            alone = next(n for n in own if n == 1 or steady(method, points, x, y, 1, n, each))
+            shared = {alone, even(units, nodes * each) if alone == wide else alone}
+            fits = (n for n in sorted(shared) if steady(method, points, x, y, nodes, n, each, alone))
+            together = next(fits, 0) if nodes > 1 < alone else 0
+            self._chunks[key] = (nodes, together, alone) if together else (1, alone, alone)
+            if alone == 1 < units:
                 logger.warning("gradients are computed one record at a time, so that no record's depends on others")
-        return plan._replace(nodes=self._chunks[key][0], records=self._chunks[key][1])
+        nodes, records, alone = self._chunks[key]
+        return plan._replace(nodes=nodes, records=records, alone=alone)
 
     def _method(self, points: Tensor, x: Tensor, y: Tensor) -> Method:
         """The method of the module in its present mode, for records of this shape."""
@@ -291,27 +308,31 @@ class ClippedSum:
     def _run_all(self, method: Method, run: Callable[..., None], plan: Slices, longer: list[bool]) -> None:
         """All nodes' slices: side by side, with one copy of the module for every thread, where the plan says so.
 
-        A lot that is longer than expected must not show in the last digits of another node's sum.
+        Nodes that no slice is full of are computed alone, and those whose lot is longer than expected: neither may show
+        in the last digits of another node's sum.
         """
-        nodes = len(longer)
-        runs = [0, *(i for i in range(1, nodes) if longer[i] != longer[i - 1]), nodes]
-        jobs = [slice(i, min(i + plan.nodes, b)) for a, b in pairwise(runs) for i in range(a, b, plan.nodes)]
-        if not plan.parallel or isinstance(method, Vmap):
-            for rows in jobs:
-                run(rows)
-            return
-        while self._copies < threads.cores():
-            self._idle.put(method.copy())
-            self._copies += 1
+        nodes, size = len(longer), plan.nodes
+        shared = range(0, nodes - nodes % size if plan.alone else nodes, size)
+        alone = [i for i in range(nodes) if plan.alone and size > 1 and (longer[i] or i >= shared.stop)]
+        everyone = size == 1 or not plan.alone
+        jobs = [Job(slice(i, min(i + size, nodes)), plan.records, everyone) for i in shared]
+        for some in (jobs, [Job(slice(i, i + 1), plan.alone, True) for i in alone]):
+            if not plan.parallel or isinstance(method, Vmap):
+                for job in some:
+                    run(job)
+                continue
+            while self._copies < threads.cores():
+                self._idle.put(method.copy())
+                self._copies += 1
 
-        def one(rows: slice) -> None:
-            worker = self._idle.get()
-            try:
-                run(rows, worker)
-            finally:
-                self._idle.put(worker)
+            def one(job: Job) -> None:
+                worker = self._idle.get()
+                try:
+                    run(job, worker)
+                finally:
+                    self._idle.put(worker)
 
-        threads.run_all(one, jobs)
+            threads.run_all(one, some)
 
 
 def disagreement(
@@ -453,11 +474,13 @@ def add_finite(method: Method, part: Part, weigh: Weigh, target: Tensor) -> Tens
     return torch.zeros_like(part.units.any_of(part.mask), dtype=part.points.dtype)
 
 
-def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, number: int, each: int) -> bool:
+def steady(
+    method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, number: int, each: int, alone: int = 0
+) -> bool:
     """Are norms of gradients the same to the last bit wherever a record, or a person, stands in calls of this shape?
 
-    And a node's sum the same as without the other nodes? Which instructions a number goes through is a matter of
-    shapes, not of values, so made-up records tell.
+    And a node's sum the same as in a call of its own, of `alone` records? Which instructions a number goes through is a
+    matter of shapes, not of values, so made-up records tell.
     """
     generator, lot = torch.Generator().manual_seed(2), (nodes, number, each)
     shape = *lot, *x.shape[2:]
@@ -482,7 +505,7 @@ def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, num
         norms.append(torch.empty_like(measured).index_copy_(1, order, measured))
     if not all(torch.equal(norms[0], other) for other in norms[1:]):
         return False
-    more = even(number, 1) - number if each == 1 else 0  # as alone
+    more = (alone - number) * each
 
     def sums_of(points: Tensor, some: slice, missing: int) -> Tensor:
         given = [padded(part[some].flatten(1, 2), missing) for part in (values, *random)]

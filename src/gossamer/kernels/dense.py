@@ -47,7 +47,7 @@ CHAIN = re.compile("F*(LR)*LC")  # flatten, linear, ReLU, …, linear, cross-ent
 def layers_of(other: BookKeeping, x: Tensor, y: Tensor) -> Layers | None:
     """The linear layers of a graph that is records → flat → linear, ReLU, … , linear → cross-entropy; else None."""
     frozen = len(other.rules) < sum(isinstance(layer, nn.Linear) for layer in other.original.modules())
-    if y.ndim != 2 or other.random or frozen:
+    if y.ndim != 2 or other.random or frozen or other.repeated:
         return None
     graph = other.graph
     before, targets = (node for node in graph.graph.nodes if node.op == "placeholder")

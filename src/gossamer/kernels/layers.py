@@ -13,7 +13,7 @@ One file, although long: every layer that can be book-kept, side by side, so tha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -83,6 +83,28 @@ class Rule(ABC):
     @abstractmethod
     def footprint(self, a: Tensor, out: Tensor) -> int:
         """Bytes that one call holds until the weights are known, roughly."""
+
+    def positions(self, a: Tensor, g: Tensor, cache: Any) -> tuple[Tensor, Tensor, Any]:
+        """With one axis of positions behind the records'."""
+        raise NotImplementedError
+
+
+Use = tuple[Rule, Tensor, Tensor, Any]
+
+
+def joined(uses: Sequence[Use], rows: int) -> Use:
+    """What several layers with the same parameters, or several calls of one, read and give: positions of one layer.
+
+    The gradient of a parameter is the sum over all its uses, as it is over positions: what bounds the one bounds the
+    other. A table that is a linear layer's weight as well is read by one-hot rows e: Σ_t e_t g_tᵀ is of the same form.
+    """
+    rule = next((use[0] for use in uses if isinstance(use[0], LinearRule)), uses[0][0])
+    parts = [use[0].positions(*use[1:]) for use in uses]
+    if isinstance(rule, LinearRule):
+        pairs = zip(uses, parts, strict=True)
+        parts = [use[0].one_hot(*part[:2], rows) if isinstance(use[0], EmbeddingRule) else part for use, part in pairs]
+    a, g, caches = ([part[k] for part in parts] for k in range(3))
+    return rule, torch.cat(a, 1), torch.cat(g, 1), None if caches[0] is None else torch.cat(caches, 1).flatten()
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
@@ -227,6 +249,9 @@ class LinearRule(Rule):
                 target["bias"].copy_(weighted.sum(1, dtype=torch.float64))
 
         return Measured(square, put, least)
+
+    def positions(self, a: Tensor, g: Tensor, cache: None) -> tuple[Tensor, Tensor, None]:
+        return a.reshape(len(a), -1, a.shape[-1]), g.reshape(len(a), -1, g.shape[-1]), None
 
     def footprint(self, a: Tensor, out: Tensor) -> int:
         positions = out.numel() // max(1, len(a) * out.shape[-1])
@@ -465,6 +490,16 @@ class EmbeddingRule(Rule):
 
         return Measured(square, put)
 
+    def positions(self, a: Tensor, g: Tensor, cache: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return a.reshape(len(a), -1), g.reshape(len(a), -1, g.shape[-1]), cache.view(len(a), -1)
+
+    def one_hot(self, a: Tensor, g: Tensor, rows: int) -> tuple[Tensor, Tensor, None]:
+        """Inputs and output gradients of a linear layer whose weight is the table."""
+        read = F.one_hot(a.clamp(0, rows - 1), rows).to(g)
+        if self.padding is not None:
+            read = read.masked_fill((a == self.padding).unsqueeze(-1), 0)
+        return g.masked_fill(((a < 0) | (a >= rows)).unsqueeze(-1), torch.nan), read, None
+
     @staticmethod
     def _row_by_row(g: Tensor, places: Tensor) -> Tensor:
         """(N,): the gradients of every row that is read, added up; a Gram matrix of long texts would be larger."""
@@ -516,6 +551,9 @@ class AffineRule(Rule):
     def input_gradient(self, parameters: Parameters, a: Tensor, g: Tensor, cache: None) -> Tensor:
         nodes = len(parameters["weight"])
         return (by_node(g, nodes) * parameters["weight"].view(nodes, 1, *self._features(a))).flatten(0, 1)
+
+    def positions(self, a: Tensor, g: Tensor, cache: None) -> tuple[Tensor, Tensor, None]:
+        return a.reshape(len(a), -1, *(self.shape or ())), g.reshape(len(a), -1, *(self.shape or ())), None
 
     def measure(self, parameters: Parameters, a: Tensor, g: Tensor, cache: None, units: Units, most: float) -> Measured:
         values = {"weight": a * g} | ({"bias": g} if "bias" in parameters else {})

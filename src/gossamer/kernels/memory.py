@@ -18,6 +18,7 @@ from gossamer.kernels.stack import ParameterStack
 
 DEFAULT_MAX_BYTES = 1 << 30
 TILE_BYTES = 1 << 25  # working set of one slice: larger ones leave the cache, smaller ones are all overhead
+PRODUCTS_BYTES = 1 << 27  # of one that is matrix products, to which the cache matters less than the number of calls
 PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each other
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGEST_KEPT = 1 << 25  # glibc's own limit for blocks on its heap
@@ -34,23 +35,36 @@ def keep_freed_memory() -> bool:
 
 
 class Slices(NamedTuple):
-    """How many nodes and how many of their records go into one slice; whether slices run side by side."""
+    """How many nodes and how many of their records go into one slice; whether slices run side by side.
+
+    alone: records of a slice of one node, where that may not show in its sum
+    """
 
     nodes: int
     records: int
     parallel: bool
+    alone: int = 0
 
 
-def slices(nodes: int, lot: int, bytes_per_record: int, max_bytes: int, cores: int, bytes_per_node: int = 0) -> Slices:
+def slices(
+    nodes: int,
+    lot: int,
+    bytes_per_record: int,
+    max_bytes: int,
+    cores: int,
+    bytes_per_node: int = 0,
+    tile: int = TILE_BYTES,
+) -> Slices:
     """The cost model. It looks at sizes only, never at a clock, so that equal runs give equal numbers.
 
     `bytes_per_node` are read and written whatever the lot: no reason for smaller slices, but for more cores.
     """
     size = max(1, bytes_per_record)
-    fits = max(1, min(max_bytes // cores, TILE_BYTES) // size)
+    fits = max(1, min(max_bytes // cores, tile) // size)
     if fits < lot:  # one node at a time, its lot whole if memory allows
         return Slices(1, min(lot, max(1, max_bytes // cores // size)), cores > 1 and nodes > 1)
-    rows = min(nodes, fits // lot)
+    most = min(nodes, fits // lot)
+    rows = min(range(most, most // 2, -1), key=lambda n: nodes % n)  # few are left over
     if cores == 1 or nodes == 1 or nodes * (lot * size + bytes_per_node) < PARALLEL_BYTES:
         return Slices(rows, lot, parallel=False)
     rounds = -(-nodes // (rows * cores))  # equally many slices for every core
@@ -68,7 +82,8 @@ class Footprint(NamedTuple):
         """Bytes that one call for the lots of all nodes holds at a time."""
         cores = threads.cores() if self.convolves else 1
         records = room(max(lot, 1), varies=True)
-        plan = slices(max(1, nodes), records, self.gradient, DEFAULT_MAX_BYTES, cores)
+        tile = TILE_BYTES if self.convolves else PRODUCTS_BYTES
+        plan = slices(max(1, nodes), records, self.gradient, DEFAULT_MAX_BYTES, cores, tile=tile)
         return float(plan.nodes * plan.records * self.gradient * (cores if plan.parallel else 1))
 
 

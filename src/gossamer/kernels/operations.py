@@ -224,6 +224,12 @@ def attended(call: Call) -> bool:
     return alike and shared and call.argument(4, "dropout_p", 0.0) == 0 and len(constants) <= 1
 
 
+def of_each(constant: Tensor, records: Tensor) -> Tensor:
+    """The same tensor for every record; a first axis of 1 stands for them already."""
+    own = constant[0] if constant.ndim > 1 and len(constant) == 1 else constant
+    return own.expand(len(records), *own.shape)
+
+
 def typed(call: Call) -> bool:
     """Another type of number; a tensor of records may show which."""
     return isinstance(call.args[0], Records) and not any(isinstance(v, LotSize | Sizes) for v in call.values)
@@ -280,6 +286,7 @@ FUNCTIONS: dict[Any, Allowed] = {
     **_of(torch, "max_pool2d", pooled(2)),
     **_of(F, "cross_entropy nll_loss", each_loss),
     **_of(F, _LOSSES, lambda call: each_loss(call) and pointwise(call)),
+    of_each: lambda call: isinstance(call.args[0], Constant) and isinstance(call.args[1], Records),
     torch.div: divided,
     torch.zeros_like: of_one,
     torch.norm: along(2),
@@ -335,6 +342,7 @@ _WITHOUT_AXES = (
     nn.Softshrink, nn.Hardshrink, nn.Threshold, nn.Dropout, nn.Flatten, nn.Unflatten,
 )  # fmt: skip
 
+REPEATABLE = nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm  # what a second call reads are more positions
 LAYERS: dict[type[nn.Module], Callable[[Any, Call], bool]] = {
     **dict.fromkeys(_WITHOUT_AXES, _at_least(1)),
     **dict.fromkeys((nn.Softmax, nn.LogSoftmax, nn.GLU), _along_its_axis),

@@ -200,7 +200,7 @@ class ClipTo(Clip):
 class ClipLotTo(Clip):
     """ḡ · min(1, C_k / ‖ḡ‖) for the lot's mean ḡ, its sum over the public lot size L: the sum is clipped to L · C_k.
 
-    L is the expected size and not the number drawn, which nobody may know; both would cost the same, since the price
+    L is the expected size and not the number drawn, which is private; both would cost the same, since the price
     rests on the ball that the value ends up in. Single records are held below 1e12 only so that the sum stays finite.
     """
 

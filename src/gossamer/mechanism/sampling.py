@@ -1,4 +1,4 @@
-"""How records enter a draw: `privacy.sampling`. A kind is what a configuration names; its sampler draws the lots."""
+"""Sampling of records, `privacy.sampling`. A kind is what a configuration names; its sampler draws the lots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lot(NamedTuple):
 
 
 class Sampler(ABC):
-    """What draws the lots of the hosted nodes, and says how they are priced."""
+    """The object that draws the lots of the hosted nodes, and states how they are priced."""
 
     kind: ClassVar[str]
     varies: ClassVar[bool] = False  # have lots other sizes than the expected one?
@@ -42,7 +42,7 @@ class Sampler(ABC):
     @property
     @abstractmethod
     def rates(self) -> Sequence[float]:
-        """What the ledger says of each hosted node."""
+        """The sampling rates of the hosted nodes, as the ledger states them."""
 
     @abstractmethod
     def draw(self, stream: Stream, nodes: Indices, sizes: Sequence[int], step: int) -> Lot: ...
@@ -52,11 +52,11 @@ class Sampler(ABC):
         """For every node `times` over, with these numbers of records: an audit's many runs side by side."""
 
     def passes(self, step: int) -> list[int] | None:
-        """Which pass over its records each hosted node is in; None where there are no passes."""
+        """The pass over its records that each hosted node is in; None where there are no passes."""
         return None
 
     def lot_numbers(self, step: int) -> list[int] | None:
-        """Which lot of its pass each hosted node is at, where being one of many lots hides a record; else None."""
+        """The lot of its pass that each hosted node is at, where being one of many lots hides a record; else None."""
         return None
 
 
@@ -176,9 +176,9 @@ class OnePassSampler(Sampler):
 
 @dataclass(frozen=True)
 class BallsAndBinsSampler(Sampler):
-    """Disjoint lots: in every pass each record draws one of T_i lots by itself, uniformly, whatever the others draw.
+    """Disjoint lots: in every pass each record draws one of T_i lots by itself, uniformly and independently.
 
-    Nothing is remembered: the draws of a pass stand in the stream under its number, and every lot reads them again. A
+    Nothing is remembered: the draws of a pass are in the stream under its number, and every lot reads them again. A
     64-bit word modulo T_i prefers a lot by at most T_i · 2⁻⁶⁴ of its probability: what the accountant adds to δ for
     rounding covers that.
     """
@@ -252,7 +252,7 @@ def _pad(pairs: tuple[NDArray[Any], ...], nodes: int) -> Lot:
 
 @dataclass(frozen=True)
 class NodeLot:
-    """What is public about one node's lots."""
+    """The public facts of one node's lots."""
 
     node: int
     records: int  # declared J
@@ -286,7 +286,7 @@ class SamplingKind(ABC):
         return None
 
     def visits(self, rate: float, draws: int) -> float:
-        """How often a record is looked at: exactly, or on average (once at least)."""
+        """Return how often a record is looked at: exactly, or on average (once at least)."""
         return float(-(-draws // lots_in_a_pass(rate))) if self.disjoint else max(1.0, draws * rate)
 
     def pass_of(self, k: int, rate: float) -> int | None:
@@ -294,7 +294,7 @@ class SamplingKind(ABC):
         return k // lots_in_a_pass(rate) if self.disjoint else None
 
     def lot_number_of(self, k: int, rate: float) -> int | None:
-        """Which lot of its pass draw k is, where being one of many lots hides a record; else None."""
+        """Return the lot of its pass that draw k is, where being one of many lots hides a record; else None."""
         return None
 
     def priced(self, multipliers: Sequence[float], rate: float) -> tuple[str, list[float], int] | None:
@@ -454,7 +454,7 @@ def lots_in_a_pass(rate: float) -> int:
     return math.ceil(1 / rate - 1e-9)
 
 
-LEAST_LOT = 0.01  # a record in a hundred draws: below, a run adds noise and looks at nobody
+LEAST_LOT = 0.01  # a record in a hundred draws: below, a run adds noise and hardly reads a record
 
 
 def _at_most_one(rate: float, lot: float, records: int, node: int) -> tuple[float, float]:
@@ -464,7 +464,5 @@ def _at_most_one(rate: float, lot: float, records: int, node: int) -> tuple[floa
             f"or lot that gives at least {LEAST_LOT:g}."
         )
     if rate > 1:
-        raise UserError(
-            f"privacy.sampling.lot = {lot:g} is more than the {records} records of node {node}; use at most {records}."
-        )
+        raise UserError(f"privacy.sampling.lot = {lot:g} is too large for node {node}; use at most {records}.")
     return rate, lot

@@ -1,6 +1,6 @@
 """Sums over all records of a node that are released once, with noise: before the first round, or of held-out records.
 
-A summary maps every record to a vector of norm at most 1, whatever the record holds. A node releases the sum over what
+A summary maps every record to a vector of norm at most 1, for any content. A node releases the sum over what
 is protected: over its records, or over persons, each with the *mean* of its records' vectors. A ball is convex, so a
 mean of its vectors lies in it, however many records a person has: nothing is clipped, and the sensitivity is 1. Of the
 held-out records of a private evaluation each has a row of numbers, which is brought into the unit ball here.
@@ -34,7 +34,7 @@ class Summary(Protocol):
 
     @property
     def size(self) -> int:
-        """How many numbers are released."""
+        """The number of values that are released."""
         ...
 
     def total(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Summary(Protocol):
 
 
 def release_of(kind: type[Gaussian], multiplier: float, adjacency: str) -> Release:
-    """What a node writes: the price rests on sensitivity 1, which every summary sees to."""
+    """Return the release that a node writes: the price rests on sensitivity 1, which every summary sees to."""
     if multiplier == 0:
         return Unnoised(sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency)
     return kind(sigma=multiplier, sensitivity=1.0, sampling="full", rate=1.0, adjacency=adjacency)
@@ -96,7 +96,7 @@ WEIGHT = ((1 + math.sqrt(5)) / 2) ** 2.5 * (1 - 2.0**-40)
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a record count, and where their values are declared to lie."""
+    """The columns of a record that count, and the declared ranges of their values."""
 
     places: tuple[int, ...]
     low: float = 0.0
@@ -127,16 +127,16 @@ class Moments:
         return 2 * len(self.columns.places)
 
     def total(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-        found = torch.zeros(2, len(self.columns.places), dtype=torch.float64)
+        sums = torch.zeros(2, len(self.columns.places), dtype=torch.float64)
         for start in range(0, len(x), BLOCK):
             u, _ = self.columns.of(x[start : start + BLOCK])
             own = weights[start : start + BLOCK]
-            found[0] += own @ u
-            found[1] += own @ (WEIGHT * u * (1 - u))
-        return found.flatten() / math.sqrt(len(self.columns.places))
+            sums[0] += own @ u
+            sums[1] += own @ (WEIGHT * u * (1 - u))
+        return sums.flatten() / math.sqrt(len(self.columns.places))
 
     def read(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """(p,) mean and variance of u, as they are said with noise."""
+        """(p,) mean and variance of u, with noise."""
         first, rest = mean.double().reshape(2, -1) * math.sqrt(len(self.columns.places))
         return first, first * (1 - first) - rest / WEIGHT
 
@@ -164,16 +164,16 @@ class Histogram:
 
     def total(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         width = len(self.columns.places)
-        found = torch.zeros(width * self.bins, dtype=torch.float64)
+        sums = torch.zeros(width * self.bins, dtype=torch.float64)
         for start in range(0, len(x), BLOCK):
             u, known = self.columns.of(x[start : start + BLOCK])
             bins = torch.bucketize(u, self._inner, right=True) + self.bins * torch.arange(width)
             own = weights[start : start + BLOCK, None].expand_as(u)
-            found.index_add_(0, bins[known], own[known])
-        return found / math.sqrt(width)
+            sums.index_add_(0, bins[known], own[known])
+        return sums / math.sqrt(width)
 
     def read(self, mean: Tensor) -> Tensor:
-        """(p, bins) the share of every bin, as it is said with noise."""
+        """(p, bins) the share of every bin, with noise."""
         width = len(self.columns.places)
         return mean.double().reshape(width, self.bins) * math.sqrt(width)
 
@@ -184,10 +184,10 @@ def dyadic_edges(levels: int, steps: int) -> tuple[float, ...]:
     A range that begins at 0, or ends there, or is symmetric around it, has small values in such a place.
     """
     halves = [2.0**-k for k in range(1, levels + 1)]
-    found = {i / steps for i in range(steps + 1)}
+    edges = {i / steps for i in range(steps + 1)}
     for h in halves:
-        found |= {h, 1 - h, 0.5 - h / 2, 0.5 + h / 2}
-    return tuple(sorted(found))
+        edges |= {h, 1 - h, 0.5 - h / 2, 0.5 + h / 2}
+    return tuple(sorted(edges))
 
 
 def quantiles(shares: Tensor, edges: Sequence[float], wanted: Sequence[float]) -> Tensor:
@@ -196,14 +196,14 @@ def quantiles(shares: Tensor, edges: Sequence[float], wanted: Sequence[float]) -
     below = torch.cat([torch.zeros(len(shares), 1, dtype=torch.float64), shares.cumsum(1)], 1)
     whole = below[:, -1:].clamp_min(1e-12)
     below = (below / whole).clamp(0, 1).cummax(1).values
-    found = []
+    values = []
     for share in wanted:
         # The first edge with at least so much below it; the bin before is the one it is in.
         over = (below >= share).double().argmax(1).clamp_min(1)
         left, right = below.gather(1, over[:, None] - 1)[:, 0], below.gather(1, over[:, None])[:, 0]
         part = ((share - left) / (right - left).clamp_min(1e-12)).clamp(0, 1)
-        found.append(at[over - 1] + part * (at[over] - at[over - 1]))
-    return torch.stack(found, 1)
+        values.append(at[over - 1] + part * (at[over] - at[over - 1]))
+    return torch.stack(values, 1)
 
 
 @dataclass(frozen=True)
@@ -260,8 +260,8 @@ def components(moment: Tensor, count: int) -> Tensor:
     """(count, p) its leading eigenvectors, each with its largest entry positive: post-processing."""
     basis = torch.linalg.eigh(moment)[1].flip(1)[:, :count].T
     signs = basis.gather(1, basis.abs().argmax(1, keepdim=True)).sign()
-    found: Tensor = (basis * signs).float()
-    return found
+    vectors: Tensor = (basis * signs).float()
+    return vectors
 
 
 def _places(width: int) -> tuple[Tensor, Tensor]:

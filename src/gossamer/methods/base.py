@@ -2,7 +2,7 @@
 
 Which vector of a record is averaged and who reads records, what carries the messages, what cannot be combined, how it
 is priced, and what is scored, saved and released. `Method` itself is gossip: private gradients of every node, exchanged
-by mixing. A method with parts of its own overrides what differs, in its own folder; nobody outside of `methods` asks
+by mixing. A method with parts of its own overrides what differs, in its own folder; no code outside of `methods` asks
 which method it is.
 """
 
@@ -23,16 +23,19 @@ from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import FinalGossip, Mixes, Momentum, TailAverage, within_draws
 from gossamer.config.checks import Row, refuse
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
+from gossamer.kernels.clipped_sum import CentredSum, ClippedSum
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.reader import Book, PrivateGradient, Vector
 from gossamer.methods.claims import CLAIMS, ClaimRule, NoClaim
-from gossamer.methods.objective import gradient_vector
+from gossamer.models.layers import Centred, centre_records
+from gossamer.models.losses import SIGMOID, CrossEntropy, LinearLoss, Logistic, Squared, Task, task_of
 from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
 
 if TYPE_CHECKING:
+    from gossamer.mechanism.reader import Vector
     from gossamer.training.assemble import Parts
     from gossamer.training.run import Run
 
@@ -116,17 +119,17 @@ class Method:
         yield claim not in known, "privacy.claim", claim, problem, f"use one of {', '.join(known)}"
 
     def notes(self) -> list[str]:
-        """What a reader of the certificate must know."""
+        """Return the notes of the certificate."""
         return [self.assumed_bound] if self.config.privacy.clip.assumes else []
 
     assumed_bound = "The gradient bound is believed, not enforced; the paper measured it on private records."
 
     def claim(self, algorithm: Algorithm, topology: Topology, classes: int | None, records: int) -> ClaimRule:
-        """What its paper claims; `records` of all nodes together."""
+        """Return what its paper claims; `records` of all nodes together."""
         return CLAIMS.get(self.config.privacy.claim, NoClaim(self.config.algorithm.kind))
 
     def vector(self, algorithm: Algorithm, module: nn.Module, classes: int | None) -> Vector:
-        """What of a record the private mean is of."""
+        """Return the vector of a record that the private mean is of."""
         return gradient_vector(self.config, module, classes)
 
     def reader(self, parts: Parts, book: Book, stream: Stream, written: Sequence[int] | None = None) -> Any:
@@ -151,7 +154,7 @@ class Method:
         )
 
     def exchange(self, run: Run) -> CountingExchange:
-        """What carries the messages: what a step gets as `mix`. Gradients draw their next noise meanwhile."""
+        """Return the exchange of messages that a step gets as `mix`. Gradients draw their next noise meanwhile."""
         meanwhile = partial(run.reader.draw_ahead, run.plan.stack.dim)
         exchange = run.group.exchange(run.plan.topology, meanwhile)
         exchange.bytes_sent = run.bytes_sent
@@ -165,7 +168,7 @@ class Method:
         """Log what is given out besides messages, after the last round: nothing."""
 
     def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:
-        """What a message holds, over every link of a round; the mean over the first period."""
+        """Return the bytes of a message over every link of a round; the mean over the first period."""
         message = bytes_per_message(algorithm, dimension)
         rounds = range(min(topology.period or 8, 64))
         return message * float(np.mean([topology.out_degree(t).sum() for t in rounds]))
@@ -189,7 +192,7 @@ class Method:
         return not self.config.privacy.sampling.disjoint
 
     def checkpoint(self, state: Any, reader: Any) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """Return the tensors of a checkpoint."""
         tensors = {key: value for key, value in state._asdict().items() if isinstance(value, Tensor)}
         return tensors | {f"gradient.{key}": value for key, value in reader.state().items()}
 
@@ -212,7 +215,7 @@ def named(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def bytes_per_message(algorithm: Algorithm, dim: int) -> int:
-    """How much a node sends over a link in a round: one step on zeros, counted.
+    """Count the bytes that a node sends over a link in a round, by one step on zeros.
 
     Zeros and not tensors without content ("meta"): those load half of torch's compiler, two seconds of it.
     """
@@ -241,3 +244,143 @@ def method_of(config: RunConfig) -> Method:
     module, cls = _OWN.get(name, ("gossamer.methods.base", "Method"))
     method: Method = getattr(import_module(module), cls)(config, rule(name))
     return method
+
+
+def linear_loss(config: RunConfig) -> LinearLoss | None:
+    """The loss named under [loss], if it has slopes and the model is linear; None where others do without them."""
+    named = config.loss
+    if named is None or hasattr(named, "per_record"):
+        return None
+    if config.model.kind == "linear" and not hasattr(named, "value"):
+        raise UserError(
+            f"loss.kind = {named.kind!r} is of networks with an output per class; model.kind = 'linear' takes "
+            "least-squares, logistic, huber, hinge, quantile or poisson."
+        )
+    if config.model.kind == "linear":
+        return named if isinstance(named, LinearLoss) else None
+    if hasattr(named, "value") and named.binary and not hasattr(named, "of_each"):
+        raise UserError(
+            f"loss.kind = {named.kind!r} is of a single number; it needs model.kind = 'linear', not "
+            f"{config.model.kind!r}."
+        )
+    return None
+
+
+def per_sample_loss(classes: int | None, config: RunConfig | None = None) -> Any:
+    """(outputs, targets) → one loss per record."""
+    named, model = (config.loss, config.model.kind) if config else (None, None)
+    if hasattr(named, "per_record"):
+        return _own(named)
+    if config is not None:
+        linear_loss(config)  # refuses what does not fit the model
+    if config is not None and config.data.multi_label:
+        return _of_labels(named or Logistic(), config.model.kind)
+    if model == "linear" or classes is None:
+        return _of_one_output(named, classes)
+    return _of_classes(classes, named, model)
+
+
+def _of_labels(named: Any, model: str) -> Any:
+    """Labels of yes or no, an output each."""
+    if model == "linear":
+        raise UserError(
+            f"model.kind = {short(model)} gives one number, and these records have several labels; use 'softmax', with "
+            "an output for each."
+        )
+    if not hasattr(named, "of_each"):
+        raise UserError(f"loss.kind = {named.kind!r} is not of several labels a record; use 'logistic' or 'squared'.")
+    return lambda outputs, y: named.of_each(outputs, y.to(outputs))
+
+
+def _of_one_output(named: Any, classes: int | None) -> Any:
+    """A single output: numbers, or two classes."""
+    if named is None and classes is not None:
+        raise UserError(
+            "model.kind = 'linear' has one output, and these data have classes; use loss.kind = 'logistic' or "
+            "'hinge', or model.kind = 'softmax'."
+        )
+    named = named or Squared()
+    if not hasattr(named, "value") or named.binary != (classes == 2):
+        targets: dict[Any, str] = {True: "labels of two classes", False: "numbers as targets"}
+        due = targets.get(getattr(named, "binary", None), "classes")
+        those = f"{classes} classes" if classes else "numbers to predict"
+        raise UserError(f"loss.kind = {named.kind!r} needs {due}, and these data have {those}; choose another loss.")
+    return lambda outputs, y: named.value(outputs.flatten(), y.flatten())
+
+
+def _of_classes(classes: int, named: Any, model: str | None) -> Any:
+    """An output per class."""
+    if model == "one-vs-all":  # Σ over classes of ln(1 + exp(−y ⟨w, x⟩)), y = ±1
+        return lambda outputs, y: nn.functional.softplus(
+            torch.where(nn.functional.one_hot(y, outputs.shape[1]).bool(), -outputs, outputs)
+        ).sum(1)
+    named = named or CrossEntropy()
+    if hasattr(named, "of_class"):
+        return named.of_class
+    if not hasattr(named, "of_each"):
+        raise UserError(f"loss.kind = {named.kind!r} needs numbers as targets, not {classes} classes; choose another.")
+    # Every class as an output of its own: ridge regression, or one logistic regression each.
+    return lambda outputs, y: named.of_each(outputs, nn.functional.one_hot(y, outputs.shape[1]).to(outputs))
+
+
+def _own(named: Any) -> Any:
+    """The caller's own loss: one number a record, or records could not be told apart."""
+
+    def loss(outputs: Tensor, y: Tensor) -> Tensor:
+        losses: Tensor = named.per_record(outputs, y)
+        # What is traced has no shape yet; the trace is followed afterwards.
+        if isinstance(losses, Tensor) and losses.shape != outputs.shape[:1]:
+            raise UserError(
+                f"loss.kind = {named.kind!r} gives numbers of shape {tuple(losses.shape)} for {len(outputs)} records; "
+                'it must give one number for each, as torch\'s losses do with reduction="none".'
+            )
+        return losses
+
+    return loss
+
+
+def prediction_task(classes: int | None, labels: int | None, config: RunConfig) -> Task:
+    """Return what is predicted under this loss; a loss of the user's own gives outputs no meaning as probabilities."""
+    named, link = config.loss, None
+    if hasattr(named, "per_record"):
+        link = None
+    elif config.model.kind == "one-vs-all" and classes is not None:
+        link = SIGMOID
+    elif named is not None:
+        link = getattr(named, "link", None)
+    elif labels is not None:
+        link = Logistic.link
+    elif classes is not None:
+        link = CrossEntropy.link
+    return task_of(classes, labels, link, getattr(named, "tau", None))
+
+
+def _weighted(loss: Any, config: RunConfig, classes: int | None) -> Any:
+    """Times the weight of the record's class, where weights are known: private ones are found before the first round.
+
+    Gradients are clipped afterwards, so that a record still moves no sum by more than the bound.
+    """
+    weights, key = config.data.class_weights, "data.class_weights"
+    if weights is not None and classes is None:
+        raise UserError(f"{key} needs classes; the data have numbers to predict; leave it out.")
+    if weights is None or weights == "private" or classes is None:
+        return loss
+    if len(weights) != classes:
+        raise UserError(f"{key} lists {len(weights)} weights, and there are {classes} classes; give one for each.")
+
+    def of_class(outputs: Tensor, y: Tensor) -> Tensor:
+        # Written with numbers, not with a table of them: this is seen to keep records apart, on any device.
+        own = nn.functional.one_hot(y, classes)
+        weight = sum(number * own[:, place] for place, number in enumerate(weights))
+        weighted: Tensor = weight * loss(outputs, y)
+        return weighted
+
+    return of_class
+
+
+def gradient_vector(config: RunConfig, module: nn.Module, classes: int | None) -> Vector:
+    """The gradient of a record's loss; with `privacy.centre`, after the private mean is subtracted from the record."""
+    loss = _weighted(per_sample_loss(classes, config), config, classes)
+    if isinstance(module, Centred):
+        return CentredSum(ClippedSum(module.head, loss), module.centre.numel(), centre_records)
+    return ClippedSum(module, loss)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.errors import UserError
+from gossamer.errors import UserError, compose
 from gossamer.kernels import attention
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def adapted(module: nn.Module, options: LoRA) -> nn.Module:
         for target in wanted:
             if not any(fits(name, target) for name in there):
                 choice = f"choose from {', '.join([*filter(None, there)][:12])}" if any(there) else None
-                raise UserError("names no layer that can have it", key=key, value=target, remedy=choice)
+                raise UserError(compose(key, target, "names no layer that can have it", choice))
     whole = [name for name in names if any(ends(name, target) for target in options.train)]
     chosen = {
         name for name in layers | tables
@@ -189,7 +189,7 @@ def adapted(module: nn.Module, options: LoRA) -> nn.Module:
     }  # fmt: skip
     if not chosen:
         what = f"{type(module).__name__} has no Linear layer and no attention to adapt besides lora.train"
-        raise UserError(what, key="lora.targets", remedy="name layers")
+        raise UserError(f"lora.targets {what}; name layers.")
 
     def change(name: str, layer: nn.Module) -> nn.Module:
         if isinstance(layer, Adapted | Attention):
@@ -203,8 +203,10 @@ def adapted(module: nn.Module, options: LoRA) -> nn.Module:
         assert isinstance(layer, nn.Linear | nn.Embedding)
         least = min(layer.weight.shape)
         if options.rank > least:
-            remedy = f"use at most {least}, or leave that layer out of lora.targets"
-            raise UserError(f"is too much for layer {name!r}", key="lora.rank", value=options.rank, remedy=remedy)
+            raise UserError(
+                f"lora.rank = {options.rank} is too much for layer {name!r}; use at most {least}, or leave that layer "
+                "out of lora.targets."
+            )
         scale = (options.alpha or options.rank) / options.rank
         return Adapted(layer, options.rank, scale).to(layer.weight.device)
 

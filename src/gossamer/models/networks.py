@@ -238,20 +238,25 @@ class TextEncoder:
     With `[lora] train = ["head"]` all of the encoder is frozen but for its adapters.
     """
 
+    trunk: Annotated[
+        Count | None, "records are states after so many layers, by the step minilm with this trunk: computed once"
+    ] = None
+
     weights: ClassVar[str] = "minilm-l6"
 
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         from gossamer.data.features.minilm import FEATURES, encoder
 
-        if len(input_shape) != 1:
-            raise UserError(
-                f"model.kind = 'minilm' reads tokens, and the records have shape {tuple(input_shape)}; see "
-                "gossamer.tokens"
-            )
+        if len(input_shape) != (1 if self.trunk is None else 2):
+            needed = (
+                "tokens; see gossamer.tokens" if self.trunk is None
+                else f'{{ kind = "minilm", trunk = {self.trunk} }} in data.transform'
+            )  # fmt: skip
+            raise UserError(f"model.kind = 'minilm' needs {needed}; the records have shape {tuple(input_shape)}")
         head = nn.Linear(FEATURES, outputs)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
-        return nn.Sequential(OrderedDict(encoder=encoder(*input_shape), head=head))
+        return nn.Sequential(OrderedDict(encoder=encoder(input_shape[0], first=self.trunk or 0), head=head))
 
 
 def build(kind: str, *, input_shape: tuple[int, ...], outputs: int, **options: Any) -> nn.Module:
@@ -272,7 +277,7 @@ class Own:
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         if self.path is None:
             raise UserError(
-                "model.kind = 'own' needs the module itself: gossamer.run(..., module=net) from Python, or "
+                "model.kind = 'own' needs the module itself; use gossamer.run(..., module=net) from Python, or "
                 'model = "net.py:make".'
             )
         return load_module(self.path, seed=torch.initial_seed(), key="model.path =")
@@ -288,7 +293,7 @@ class Withheld(Own):
     def make(self, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         raise UserError(
             f"the run's model is code of yours, {self.path}, and code that a run directory names is not run unless you "
-            f"say so: add --set model.path={self.path}, or module=… from Python."
+            f"say so; add --set model.path={self.path}, or module=… from Python."
         )
 
 

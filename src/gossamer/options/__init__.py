@@ -1,1 +1,1 @@
-"""How a kind and its options are declared, checked and listed."""
+"""Declaration, checks and listing of kinds and their options."""

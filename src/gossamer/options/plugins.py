@@ -9,7 +9,7 @@ or it is one file, `gossamer --plugin mine.py …`, `gossamer.plugin("mine.py")`
 environment carries its name to the processes of a comparison and the ranks of a run.
 
 The modules are imported when a kind is asked for that is not ours, or when all kinds are listed. A package that cannot
-be imported stops nobody who does not need it: it is remembered here, and named where a kind is missing.
+be imported stops no command that does not need it: it is remembered here, and named where a kind is missing.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Registry(Generic[T]):
     def adopt(self, cls: type[Any]) -> str:
         """Register a class of the caller's own, unless it is known, and return its name: its `kind`, or the class's.
 
-        Defined anew, as in a notebook whose cell is run again, it takes its own place.
+        Defined again, as in a notebook cell that is run twice, it replaces itself.
         """
         if not dataclasses.is_dataclass(cls):
             raise UserError(f"{cls.__name__} must be a dataclass: its fields are the options of {self.table}.")
@@ -113,7 +113,7 @@ class Registry(Generic[T]):
         return self._made[name]
 
     def forget(self, name: str) -> None:
-        """What `make` made of this name is made again: what it was made of has changed."""
+        """Make the class of this name again when it is next asked for: what it was made of has changed."""
         self._made.pop(name, None)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from gossamer.errors import UserError, ending, nearest, short
+from gossamer.errors import UserError, compose, ending, nearest, short
 from gossamer.options.plugins import broken_plugins
 
 # The types of the registry's own errors.
@@ -80,31 +80,29 @@ def user_error(
         value, problem, remedy = None, "is missing", f"kind '{kind}' needs it" if kind else "it must be set"
     elif name == "value_error":
         cause, problem = context.get("error"), first["msg"].removeprefix("Value error, ").rstrip(".")
-        if isinstance(cause, UserError) and cause.key is not None:
-            key, value, problem, remedy = cause.key, cause.value, cause.problem, cause.remedy
-        elif key is None or isinstance(cause, UserError):  # a sentence with its own key
+        if key is None or isinstance(cause, UserError):  # a sentence with its own key
             sentence = problem if problem.endswith("?") else f"{problem}."
             return UserError(f"{where}: {sentence}" if where else sentence)
-        else:
-            problem, remedy = "does not fit", problem
+        problem, remedy = "does not fit", problem
     else:
         wanted = list(dict.fromkeys(_expected(mistake) for mistake in alike))
         problem = f"must {' or '.join([wanted[0], *(w.removeprefix('be ') for w in wanted[1:])])}"
     shown = None if isinstance(value, Mapping) else value
-    return UserError(problem, key=key, value=shown, remedy=remedy, where=where)
+    sentence = compose(key, shown, problem, remedy)
+    return UserError(f"{where}: {sentence}" if where else sentence)
 
 
 def as_path(name: str, value: Any) -> Path | None:
     """An argument of the Python API that names a file or folder."""
     if value is None or (isinstance(value, str | Path) and "\0" not in str(value)):
         return None if value is None else Path(value)
-    raise UserError("must be a path, as text or pathlib.Path", key=name, value=value)
+    raise UserError(f"{name} = {short(value)} must be a path, as text or pathlib.Path.")
 
 
 def as_mapping(name: str, value: Any) -> dict[str, Any]:
     """An argument of the Python API with dotted keys."""
     if not isinstance(value or {}, Mapping) or any(not isinstance(key, str) for key in value or {}):
-        raise UserError('must be a dictionary by dotted keys, for example {"rounds": 50}', key=name, value=value)
+        raise UserError(f'{name} = {short(value)} must be a dictionary by dotted keys, for example {{"rounds": 50}}.')
     return dict(value or {})
 
 

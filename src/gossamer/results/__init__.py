@@ -1,1 +1,1 @@
-"""What a run leaves: directory, checkpoints, certificate, pages, and what the terminal shows."""
+"""Results of a run: directory, checkpoints, certificate, pages, and the terminal's output."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.accounting import observers
-from gossamer.accounting.observers import NODE, PERSON, RECORD, kind_of
+from gossamer.accounting.observers import NODE, PERSON, RECORD, Observer, kind_of
 from gossamer.accounting.proven import Proven, proven
-from gossamer.accounting.recompute import NodeProof, by_observer, recompute, shared_noise
+from gossamer.accounting.recompute import NodeProof, Sharing, recompute, shared_noise
 from gossamer.accounting.releases import release
 from gossamer.errors import UserError
 from gossamer.results.rundir import digest_of, finite, read_manifest, read_object, without_none
@@ -89,7 +89,11 @@ def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict
     new certificate, is signed and is checked.
     """
     manifest, plan, end = read_manifest(run), read_object(run / PLAN), read_object(run / END)
-    nodes = _Nodes(run, plan, end, recompute(run) if proofs is None else proofs)
+    proofs = recompute(run) if proofs is None else proofs
+    elsewhere = {entry["node"]: entry for entry in end["elsewhere"]}
+    here = [proof for proof in proofs if proof.node not in elsewhere]
+    shared = shared_noise(here)
+    nodes = _Nodes(run, plan, elsewhere, here)
     worst, seeded = max(nodes.proven, key=lambda one: one.epsilon), nodes.header("noise") == SEEDED
     content = {
         **plan,
@@ -115,7 +119,7 @@ def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict
         "preprocessing": nodes.preprocessing(),
         "network": end["network"],
         "epsilon_by_group": end["epsilon_by_group"],
-        **nodes.by_observer(worst.epsilon),
+        **nodes.by_observer(worst.epsilon, shared, end["curves"]),
         "noise_source": "seeded" if seeded else "system",
         "stamp": SEEDED if seeded else None,
         "budget": end["budget"],
@@ -132,10 +136,9 @@ def certificate_of(run: Path, proofs: Sequence[NodeProof] | None = None) -> dict
 class _Nodes:
     """The nodes of a run: those with a ledger here, and the others as their ranks or the plan state them."""
 
-    def __init__(self, run: Path, plan: Mapping[str, Any], end: Mapping[str, Any], proofs: Sequence[NodeProof]):
-        self._run, self._plan, self._end, self._all = run, plan, end, range(plan["nodes"])
-        self._elsewhere = elsewhere = {entry["node"]: entry for entry in end["elsewhere"]}
-        self._here = here = {proof.node: proof for proof in proofs if proof.node not in elsewhere}
+    def __init__(self, run: Path, plan: Mapping[str, Any], elsewhere: Mapping[int, Any], proofs: Sequence[NodeProof]):
+        self._run, self._plan, self._elsewhere, self._all = run, plan, elsewhere, range(plan["nodes"])
+        self._here = here = {proof.node: proof for proof in proofs}
         missing = set(self._all) - {*here, *elsewhere}
         if missing or not here:
             raise UserError(f"{run} has no ledger of node {min(missing, default=0)}; put it back.")
@@ -152,7 +155,7 @@ class _Nodes:
         """Return what all ledgers here say in their first line."""
         values = {proof.header[key] for proof in self._proofs}
         if len(values) > 1:
-            raise UserError(f"{self._run} has ledgers with different values of {key!r}.")
+            raise UserError(f"{self._run} has ledgers with different values of {key!r}; put them back.")
         return values.pop()
 
     @property
@@ -179,12 +182,16 @@ class _Nodes:
         stated = {node: entry["model"] for node, entry in self._elsewhere.items()}
         return [here.get(i, stated.get(i)) for i in self._all]
 
-    def by_observer(self, epsilon: float) -> dict[str, Any]:
-        """Return ε against each observer, of the worst node; `epsilon`: against the one that was planned for."""
-        shared = shared_noise(self._proofs)
+    def by_observer(
+        self, epsilon: float, shared: Sharing | None, stated: Sequence[Sequence[float | None]]
+    ) -> dict[str, Any]:
+        """Return ε against each observer, of the worst node; `epsilon`: against the one that was planned for.
+
+        stated: the curves over colluders of nodes elsewhere.
+        """
         curve: Sequence[float] = []
         if shared is not None:
-            curves = [shared.worst(proof.spent for proof in self._proofs), *self._end["curves"]]
+            curves = [shared.worst(proof.spent for proof in self._proofs), *stated]
             worst = [max(point) for point in zip(*map(_infinite, curves), strict=True)]
             curve = shared.around(worst, epsilon)
         terms = {"delta": self.delta, "adjacency": self.header("adjacency"), "unit": self.header("unit")}
@@ -208,6 +215,47 @@ class _Nodes:
                 where = self._run / PLAN
                 raise UserError(f"{where} states preprocessing.epsilon = {stated:g}; it is {cost:g}.")
         return entry
+
+
+def by_observer(
+    shared: Sharing | None, epsilons: Sequence[float], planned: Observer, epsilon: float, **terms: Any
+) -> dict[str, Any]:
+    """Return the entries `epsilon_by_…` of plans and certificates; `epsilons` at `shared.at`. Unproven ε are None.
+
+    `terms`: δ, adjacency and unit, which each line states.
+    """
+    figures = dict(zip(shared.at if shared else (), finite(list(epsilons)), strict=True))
+    lines = [(planned, finite(epsilon))]
+    if shared is not None:
+        lines = [(observers.colluders(q), figures[q]) for q in shared.reported]
+    return {
+        "epsilon_by_observer": [
+            {
+                "observer": one.name,
+                "words": one.description,
+                "colluders": one.colluders,
+                "epsilon": figure,
+                **terms,
+                "planned": one == planned,
+            }
+            for one, figure in lines
+        ],
+        "epsilon_by_colluders": [{"colluders": q, "epsilon": figure} for q, figure in figures.items()],
+    }
+
+
+def by_observer_of(proofs: Sequence[NodeProof]) -> dict[str, Any]:
+    """Return the entries of the worst node, from what the ledgers say."""
+    shared = shared_noise(proofs)
+    return by_observer(
+        shared,
+        shared.worst(proof.spent for proof in proofs) if shared else [],
+        planned=observers.against_all(proof.observer for proof in proofs),
+        epsilon=max(proof.proven.epsilon for proof in proofs),
+        delta=max(proof.header["delta"] for proof in proofs),
+        adjacency=proofs[0].header["adjacency"],
+        unit=proofs[0].header["unit"],
+    )
 
 
 def _stated(entry: Mapping[str, Any]) -> Proven:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gossamer.data.arrays import format_bytes
 from gossamer.results import headline as metrics
-from gossamer.results.certificate import account, epsilon_text, part_lines, planned_parts, statement
+from gossamer.results.certificate import account, by_observer_of, epsilon_text, part_lines, planned_parts, statement
 from gossamer.results.charts import curve_rounds, sparkline
 from gossamer.results.headline import headline, judged, no_epsilon_covers, over_nodes, title, written
 from gossamer.results.terminal import Table, Terminal, terminal
@@ -170,7 +170,7 @@ def plan_rows(plan: PrivacyPlan) -> tuple[list[str], list[list[str]]]:
         ]
         for label, node in spans(enumerate(plan.nodes), lambda node: node)
     ]  # fmt: skip
-    return ["nodes", plan.protects.many, *PLAN_HEADER], rows
+    return ["nodes", f"{plan.protects.kind}s", *PLAN_HEADER], rows
 
 
 def show_terms(o: Plan, console: Terminal) -> None:
@@ -278,7 +278,6 @@ def curve_line(figures: Mapping[str, Any]) -> str:
 def ledger_summary(proofs: list[NodeProof], verdict: Verdict) -> dict[str, Any]:
     """Return the JSON object of `plan --ledger`."""
     from gossamer.accounting.observers import against_all
-    from gossamer.accounting.recompute import by_observer_of
 
     worst = max(proofs, key=lambda p: p.proven.epsilon)
     return {

@@ -17,13 +17,21 @@ class _ToTheTruth:
     title, share, larger_is_better = "RMSE to the truth", False, False
 
 
-def _kinds() -> dict[str, Any]:
-    return {TRUTH: _ToTheTruth, **{key_of(kind): kind for kind in measures.kinds.values()}}
+def _names() -> list[str]:
+    return [TRUTH, *map(key_of, measures.kinds.values())]
+
+
+def _kind(name: str) -> Any:
+    """Return the measure of this name; None: there is none. To list all of them would load every plug-in."""
+    if name == TRUTH:
+        return _ToTheTruth
+    kinds = (kind for kind in (name.replace("_", "-"), name) if kind in measures)
+    return next((measures[kind] for kind in kinds if key_of(measures[kind]) == name), None)
 
 
 def known(name: str) -> bool:
     """Is there such a metric? For files of unknown authors."""
-    return name in _kinds()
+    return _kind(name) is not None
 
 
 def nodes_judged(row: Mapping[str, Any], name: str) -> list[int] | None:
@@ -39,15 +47,15 @@ def over_nodes(row: Mapping[str, Any], name: str) -> str:
 
 
 def in_per_cent(name: str) -> bool:
-    return bool(_kinds()[name].share)
+    return bool(_kind(name).share)
 
 
 def larger_is_better(name: str) -> bool:
-    return bool(_kinds()[name].larger_is_better)
+    return bool(_kind(name).larger_is_better)
 
 
 def title(name: str) -> str:
-    return str(_kinds()[name].title)
+    return str(_kind(name).title)
 
 
 def unit(name: str) -> str:
@@ -73,8 +81,9 @@ def headline(row: Mapping[str, Any]) -> str | None:
 
 def measured(row: Mapping[str, Any]) -> list[str]:
     """Return all metrics of a line, the one it is judged by first."""
-    first = headline(row)
-    return sorted((name for name in _kinds() if f"{name}_mean" in row), key=lambda name: name != first)
+    first, ends = headline(row), "_mean"
+    names = [key.removesuffix(ends) for key in row if key.endswith(ends) and key != f"loss{ends}"]
+    return sorted(filter(known, names), key=lambda name: name != first)
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
@@ -85,12 +94,12 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
 
 def of_an_evaluation(key: str) -> bool:
     """Is it a key of an evaluation's figures?"""
-    return key.startswith((*(f"{name}_" for name in _kinds()), *_ALSO_JUDGED)) or key == "metric"
+    return key.startswith((*(f"{name}_" for name in _names()), *_ALSO_JUDGED)) or key == "metric"
 
 
 def on_hold_out(key: str) -> bool:
     """Is it a figure on the hold-out, or a word about it? How far models are apart, or from a truth, is not."""
-    names = (f"{name}_" for name in _kinds() if name != TRUTH)
+    names = (f"{name}_" for name in _names() if name != TRUTH)
     return key.startswith((*names, "loss_", "hold_out"))
 
 

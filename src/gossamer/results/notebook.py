@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Epsilons:
-    """What has a `result` with figures of ε, whose δ, adjacency, unit and observer are next to them there."""
+    """An object with a `result` of figures of ε, with their δ, adjacency, unit and observer."""
 
     result: Any
 

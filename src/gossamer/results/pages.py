@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ _MOST_ENTRIES, _MOST_HEADS = 10, 24  # of the printed page: groups of nodes, dig
 def environment() -> Environment:
     """Return the templates; they may use every name of certificate.py and words.py."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     env = Environment(
         loader=PackageLoader("gossamer.results"),
@@ -44,6 +46,7 @@ def environment() -> Environment:
     env.globals |= {**vars(statements), **vars(words)}
     functions = (node_rows, node_entries, digests, roc_plot, score_plot)
     env.globals |= {function.__name__: function for function in functions}
+    env.globals["style"] = Markup(files("gossamer.results").joinpath("templates", "style.css").read_text("utf-8"))
     env.globals["adjacencies"] = {"add-remove": "adding or removing", "replace-one": "replacing"}
     return env
 

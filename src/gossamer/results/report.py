@@ -145,7 +145,7 @@ class Run:
 
 @dataclass(frozen=True, repr=False)
 class Report(Shown):
-    """Where the page is, the runs it shows, and a sentence about each of them that does not verify."""
+    """The page's path, the runs it shows, and a sentence about each of them that does not verify."""
 
     path: Path
     runs: tuple[Run, ...]

@@ -162,7 +162,7 @@ def read_text(path: Path) -> str:
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged: byte {error.start} is not UTF-8 text.") from None
+        raise UserError(f"{path} is damaged: byte {error.start} is not UTF-8 text; put it back.") from None
 
 
 def read_object(path: Path, *keys: str) -> dict[str, Any]:
@@ -171,10 +171,10 @@ def read_object(path: Path, *keys: str) -> dict[str, Any]:
     try:
         value = unpack(packed_object)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged: a list of its nodes is not one ({error}).") from None
+        raise UserError(f"{path} is damaged: a list of its nodes is not one ({error}); put it back.") from None
     for key in keys:
         if key not in value:
-            raise UserError(f"{path} is damaged: it has no {key!r}.")
+            raise UserError(f"{path} is damaged: it has no {key!r}; put it back.")
     return value
 
 
@@ -184,7 +184,7 @@ def read_metrics(path: Path, *, to_the_end: bool = False) -> list[dict[str, Any]
         return []
     *lines, rest = read_text(path).split("\n")
     if to_the_end and rest:
-        raise UserError(f"{path} line {len(lines) + 1} is damaged: it is cut off.")
+        raise UserError(f"{path} line {len(lines) + 1} is damaged: it is cut off; put it back.")
     rows = []
     for number, line in enumerate(lines, start=1):
         if not line:
@@ -192,7 +192,7 @@ def read_metrics(path: Path, *, to_the_end: bool = False) -> list[dict[str, Any]
         row = _parse(path, line, f" line {number}")
         for key, kind in (("round", int), ("not_private", dict)):
             if type(row.get(key, {})) is not kind:
-                raise UserError(f"{path} line {number} is damaged: its {key!r} is not a {kind.__name__}.")
+                raise UserError(f"{path} line {number} is damaged: its {key!r} is not a {kind.__name__}; put it back.")
         rows.append(row)
     return rows
 
@@ -209,13 +209,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = {"resumed": [], **read_object(file)}
     wrong = [key for key, kind in _MANIFEST.items() if type(manifest.get(key)) is not kind]
     if wrong:
-        raise UserError(f"{file} is damaged: its {wrong[0]!r} is not a {_MANIFEST[wrong[0]].__name__}.")
+        raise UserError(f"{file} is damaged: its {wrong[0]!r} is not a {_MANIFEST[wrong[0]].__name__}; put it back.")
     try:
         ledgers_here(manifest)
     except ValueError:
-        raise UserError(f"{file} is damaged: its 'ledgers_here' is not a list of [first, last].") from None
+        raise UserError(f"{file} is damaged: its 'ledgers_here' is not a list of [first, last]; put it back.") from None
     if any(not isinstance(s, dict) or type(s.get("lost_draws")) is not int for s in manifest["resumed"]):
-        raise UserError(f"{file} is damaged: its 'resumed' is not a list of stops.")
+        raise UserError(f"{file} is damaged: its 'resumed' is not a list of stops; put it back.")
     return manifest
 
 
@@ -358,9 +358,9 @@ def _parse(path: Path, text: str, where: str = "") -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=no_name_twice)
     except RecursionError:
-        raise UserError(f"{path}{where} is damaged: its brackets are too deep.") from None
+        raise UserError(f"{path}{where} is damaged: its brackets are too deep; put it back.") from None
     except ValueError as error:
-        raise UserError(f"{path}{where} is damaged: it is not JSON ({error}).") from None
+        raise UserError(f"{path}{where} is damaged: it is not JSON ({error}); put it back.") from None
     if not isinstance(value, dict):
-        raise UserError(f"{path}{where} is damaged: it is not a JSON object but a {type(value).__name__}.")
+        raise UserError(f"{path}{where} is damaged: it is not a JSON object but a {type(value).__name__}; put it back.")
     return value

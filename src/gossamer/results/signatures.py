@@ -151,7 +151,7 @@ def check_signatures(certificate: Mapping[str, Any], path: Path) -> list[dict[st
     """Return the organisations' signatures; raise where one does not fit."""
     signatures = certificate.get(SIGNATURES, [])
     if not isinstance(signatures, list) or not all(_is_signature(one) for one in signatures):
-        raise UserError(f"{path} is damaged: its {SIGNATURES!r} are not signatures.")
+        raise UserError(f"{path} is damaged: its {SIGNATURES!r} are not signatures; put it back.")
     for one in signatures:
         words = {name: one[name] for name in _FIELDS if name != "signature"}
         if not _verifies(one["key"], one["signature"], _BY_ORGANISATION + signed_content(certificate, words)):

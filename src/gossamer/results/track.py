@@ -123,7 +123,7 @@ _MLFLOW_TAG = 4000  # characters of a tag, with some to spare
 class MLflow(Tracker):
     """By its own client: one MLflow run per run, on the server that MLFLOW_TRACKING_URI names.
 
-    The client is told everything itself. MLflow's fluent interface would add the user's name, the program's path and
+    The client gets all as arguments. MLflow's fluent interface would add the user's name, the program's path and
     the state of a git repository; its default is a database in the current folder.
     """
 

@@ -41,11 +41,11 @@ from gossamer.models.losses import MultiLabel, Name, Regression, Task, task_of
 from gossamer.models.networks import models
 from gossamer.options.registry import Table
 from gossamer.results.checkpoint import MALFORMED, tensors_header, write_tensors
-from gossamer.results.metrics import BATCH
 from gossamer.results.rundir import read_bytes, read_object
 from gossamer.results.signatures import read_certificate
 
 FORMAT = 1
+BATCH = 2000  # records at a time; evaluations take as many, so that every output is the same to the last bit
 BROUGHT = ("own", "python")  # kinds of networks that are the user's code, which no run directory holds
 _MOST_BYTES, _MOST = 64 << 20, 1_000_000  # of the file, and of nodes or numbers along an axis
 _MOST_OPTIONS = 10_000  # characters: a network of thousands of layers takes minutes to build
@@ -81,12 +81,12 @@ class Description:
 
     @property
     def several(self) -> int | None:
-        """How many labels of yes or no a record has, where it has several."""
+        """The number of labels of yes or no of a record, where it has several."""
         return self.outputs if self.task == MultiLabel.name else None
 
     @property
     def prediction(self) -> Task:
-        """What the outputs mean."""
+        """The meaning of the outputs."""
         return task_of(self.classes, self.several, self.probabilities or self.mean, self.level)
 
     @property
@@ -154,7 +154,7 @@ _FORM = TypeAdapter(Description)
 def parse_description(text: bytes, path: Path) -> Description:
     """Parse what `Description.text` wrote; the file may be anyone's."""
     if len(text) > _MOST_BYTES:
-        raise UserError(f"{path} is damaged: it has {len(text)} bytes, and a description has far fewer.")
+        raise UserError(f"{path} is damaged: it has {len(text)} bytes, and a description has far fewer; put it back.")
     try:
         d: Description = _FORM.validate_json(text)
     except ValidationError as error:
@@ -169,7 +169,7 @@ def parse_description(text: bytes, path: Path) -> Description:
         isinstance(d.model.get("kind"), str) and len(json.dumps(d.model)) <= _MOST_OPTIONS,
     )
     if not all(fit):
-        raise UserError(f"{path} is damaged, or of another version of gossamer: its figures do not fit.")
+        raise UserError(f"{path} is damaged, or of another version of gossamer: its figures do not fit; put it back.")
     return d
 
 
@@ -313,7 +313,7 @@ def signed_files(run: Path) -> dict[str, str]:
     digests = read_certificate(path).get("digests")
     files = digests.get("files") if isinstance(digests, dict) else None
     if not isinstance(files, dict):
-        raise UserError(f"{path} is damaged: it does not name the run's files.")
+        raise UserError(f"{path} is damaged: it does not name the run's files; put it back.")
     return files
 
 
@@ -408,7 +408,7 @@ class Models:
             return self._weights.average()
         if type(node) is not int or not 0 <= node < self.description.nodes:
             last = self.description.nodes - 1
-            raise UserError(f"node = {node!r} is not a node of this run: name 0 to {last}, or 'average'.")
+            raise UserError(f"node = {node!r} is not a node of this run; name 0 to {last}, or 'average'.")
         if node not in self._weights.nodes:
             here = _nodes(self.nodes) + ", and the average" * self._weights.has_average
             raise UserError(f"the model of node {node} is where it was hosted; here are those of {here}.")

@@ -34,7 +34,7 @@ _SHARPER = 1e-2  # relative: an upper bound may be stated so far above what a ne
 
 @dataclass(frozen=True)
 class Verdict:
-    """What could be checked; what does not agree is an error instead, or `broken` where a run is only shown."""
+    """The checks that could be made; a disagreement is an error instead, or `broken` where a run is only shown."""
 
     certified: bool  # there is a certificate, and it is what the files here give
     # Nodes whose figures are only as stated: their ledgers are on other machines.

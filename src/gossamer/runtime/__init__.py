@@ -1,1 +1,1 @@
-"""Who carries a run: the loop of rounds, groups of processes, exchanges, the wire format, transports."""
+"""The loop of rounds, groups of processes, and exchanges."""

@@ -74,7 +74,7 @@ class Ranks:
         self.blocks, self.rank, self.size = list(blocks), rank, len(blocks)
         self.nodes, self.first, self.name = self.blocks[rank], rank == 0, name_of(rank, blocks)
         self.first_here = int(os.environ.get("LOCAL_RANK", rank)) == 0
-        # Without LOCAL_WORLD_SIZE some ranks may be elsewhere, and are told nothing of what errors say here.
+        # Without LOCAL_WORLD_SIZE some ranks may be elsewhere, and get nothing of what errors say here.
         self.spread = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) < self.size
         self.machine = os.environ.get("GROUP_RANK") or (f"of rank {rank}" if self.spread else "0")
         self.watch = Watch(store, rank, self.blocks, timeout)
@@ -97,7 +97,7 @@ class Ranks:
             raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 2) from None
 
     def _claim(self, error: BaseException) -> None:
-        """Say why before the connections break, so that nobody takes the break for the cause."""
+        """Say why before the connections break, so that the break is not taken for the cause."""
         if isinstance(error, KeyboardInterrupt):
             sentence = f"{self.name} was stopped in round {self.watch.round}"
         elif isinstance(error, RankError) or (isinstance(error, UserError) and not self.spread):
@@ -199,7 +199,7 @@ class Watch:
             self._waits = False
 
     def check(self) -> None:
-        """Without the store nobody could say who failed, and whoever started the ranks is gone."""
+        """Without the store no rank could name the one that failed, and the process that started the ranks is gone."""
         if self._lost_store:
             raise RankError(f"the ranks' store is gone in round {self.round}: its process has ended")
 
@@ -219,7 +219,7 @@ class Watch:
         return self._claimed() or (self._ended_rank(silent[0]) if silent else None)
 
     def _lost(self, error: RuntimeError) -> RankError:
-        """What all ranks say about a broken connection or a time-out, whichever noticed it first."""
+        """The error of all ranks for a broken connection or a time-out, whichever noticed it first."""
         timed_out, known = "imed out" in str(error), self._claimed()
         if known is not None:
             return known

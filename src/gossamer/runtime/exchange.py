@@ -1,7 +1,7 @@
 """The exchange of one rank with the others: rows travel along this round's edges that cross ranks, and no others.
 
 All sends and receives of an exchange are started before the first is waited for, so a rank in round t waits only for
-ranks that have not yet come to round t. That relation has no cycles, whatever the graphs: nothing can deadlock.
+ranks that have not yet come to round t. That relation has no cycles, for any graphs: nothing can deadlock.
 """
 
 from __future__ import annotations

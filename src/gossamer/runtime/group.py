@@ -50,7 +50,7 @@ class Group(Protocol):
 
 
 class PerGraph(Generic[T]):
-    """What is made of a round's graph, kept for the graphs of a period; without one, for the last round alone."""
+    """A cache of what is made of a round's graph, for the graphs of a period; without one, for the last round alone."""
 
     def __init__(self, topology: Topology, make: Callable[[int], T]):
         self._period, self._make = topology.period, make
@@ -107,7 +107,7 @@ class Alone:
 
 
 def started_as_rank() -> bool:
-    """Did torchrun, or whatever sets its variables, start this process?"""
+    """Did torchrun, or a program that sets its variables, start this process?"""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 

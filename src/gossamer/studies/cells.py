@@ -332,7 +332,7 @@ def by_records(cells: Sequence[Cell], data_dir: Path | None) -> list[Cell]:
 def _spent_before(
     rows: Sequence[Row], plans: dict[str, Plan], out: Path, data_dir: Path | None
 ) -> dict[str, Any] | None:
-    """What was spent on the user's records so far; raises if the cells to run would pass their cap."""
+    """Return what was spent on the user's records so far; raises if the cells to run would pass their cap."""
     # cell → the one of its row that was planned, of the first row that has it
     planned = {cell.name: (cell, row.cells[0].name) for row in reversed(rows) for cell in row.cells}
     counts = Counter(first for cell, first in planned.values() if not cell.is_finished(out))

@@ -27,7 +27,7 @@ _SIZE = (640, 380)
 
 @dataclass(frozen=True)
 class Page:
-    """A plot, with what is to be said of it."""
+    """A plot with its caption."""
 
     title: str
     plot: Plot
@@ -224,7 +224,7 @@ def spread(values: Sequence[float | None]) -> Spread:
 
 
 def metric_of(results: Sequence[dict[str, Any]]) -> str | None:
-    """What the runs are compared by; None where nothing was measured."""
+    """Return the metric that runs are compared by; None where nothing was measured."""
     return next((name for name in map(headline, results) if name), None)
 
 
@@ -294,7 +294,7 @@ def compare_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
-    """What the figures mean; no ε without δ, adjacency, unit and observer."""
+    """Return the meaning of the figures; no ε without δ, adjacency, unit and observer."""
     seeds = sorted({row["seeds"] for row in rows})
     count = "–".join(str(n) for n in sorted({seeds[0], seeds[-1]})) if seeds else "0"
     relation = f"δ = {rows[0]['delta']:g}, {rows[0]['adjacency']}; " if same and rows else ""
@@ -306,7 +306,7 @@ def caption(rows: Sequence[dict[str, Any]], same: bool) -> list[str]:
 
 
 def warnings(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What is not proven, not private or seeded among these figures, each reason once."""
+    """Name what is not proven, not private or seeded among these figures, each reason once."""
 
     def reasons(key: str) -> list[str]:
         return sorted({str(row[key]) for row in rows if row.get(key)})

@@ -37,7 +37,7 @@ _WAIT = 60.0  # seconds without any worker; Dask's setting gossamer.wait says ot
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job returns: an error in one sentence, a traceback for the log, and the result where no disk is shared."""
+    """The outcome of a job: an error in one sentence, a traceback for the log, the result where no disk is shared."""
 
     error: str | None = None
     log: str = ""
@@ -121,8 +121,8 @@ class Engine:
         now = time.monotonic()
         self._seen = now if there else self._seen
         if now - self._seen > self._seconds:
-            kept = "what has arrived is kept, and the same command continues"
-            raise UserError(f"{self.name}: no worker for {self._seconds:g} s; {kept}.")
+            note = "what has arrived is kept, and the same command continues"
+            raise UserError(f"{self.name}: no worker for {self._seconds:g} s; {note}.")
 
     def at_a_time(self, jobs: int) -> str:
         here = f"{min(self.jobs, max(1, jobs))} at a time"
@@ -146,6 +146,9 @@ class Engine:
     def _workers(self) -> Iterator[Executor]:
         try:
             import dask
+
+            quiet = dict.fromkeys(("distributed", "distributed.client", "tornado.application"), "critical")
+            dask.config.set(logging={**quiet, **(dask.config.get("logging", None) or {})})  # tracebacks of lost workers
             import distributed
         except ImportError:
             raise UserError(f"{self.name} needs Dask; pip install 'gossamer[cluster]' brings it.") from None
@@ -207,7 +210,7 @@ def train(settings: dict[str, Any], place: Path | None, data_dir: Path | None, *
 
 
 def guarded(work: Callable[[DataCache], Any], version: str) -> Outcome:
-    """What `work` returns, with this process' data cache; a mistake is a sentence, a fault of ours has a traceback."""
+    """Call `work` with this process' data cache; a mistake is a sentence, a fault of ours has a traceback."""
     import gossamer
     from gossamer.training.data import DataCache
 

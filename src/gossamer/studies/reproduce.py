@@ -166,9 +166,9 @@ def paper_cells(
     for grid in definition.grid:
         for row, column, text in parse_grid(grid):
             labels = {**grid.at, grid.rows: row, grid.columns: column}
-            kept = all(labels[axis] in values for axis, values in cut.keep.items() if axis in labels)
+            included = all(labels[axis] in values for axis, values in cut.keep.items() if axis in labels)
             rules = definition.rules(scale, labels)
-            if text == NO_CELL or not kept or any(rule.leave_out for rule in rules):
+            if text == NO_CELL or not included or any(rule.leave_out for rule in rules):
                 continue
             own: dict[Mode, tuple[Cell, ...]] = {}
             for mode in definition.modes(scale, labels) if runs else ():
@@ -229,11 +229,11 @@ def reproduce(name: str, *, scale: str = "small", out: Path | None = None, **opt
     `options`: jobs, engine, data_dir, force and quiet, as for a comparison.
     """
     chosen, definition = scale_of(scale), read(name)
-    kept = paper_cells(definition, chosen, data_dir=options["data_dir"])
+    cells = paper_cells(definition, chosen, data_dir=options["data_dir"])
     folder = out or default_folder(name, scale)
-    summary, results = run_paper_cells(definition, chosen, kept, folder, **options)
-    cut = cuts(definition, chosen, kept)
-    rows = write_paper_table(definition, kept, results, cut, folder, options["quiet"])
+    summary, results = run_paper_cells(definition, chosen, cells, folder, **options)
+    cut = cuts(definition, chosen, cells)
+    rows = write_paper_table(definition, cells, results, cut, folder, options["quiet"])
     return {"table": name, "scale": scale, "cut": cut, "rows": rows, **summary}
 
 
@@ -248,10 +248,10 @@ def default_folder(name: str, scale: str) -> Path:
 
 
 def run_paper_cells(
-    definition: Definition, scale: Scale, kept: Sequence[PaperCell], folder: Path, **options: Any
+    definition: Definition, scale: Scale, cells: Sequence[PaperCell], folder: Path, **options: Any
 ) -> tuple[dict[str, Any], Results]:
-    """What is finished in `folder` is not run again."""
-    runs = {(cell.label, mode): own for cell in kept for mode, own in cell.runs.items()}
+    """Run the cells that are not finished in `folder`."""
+    runs = {(cell.label, mode): own for cell in cells for mode, own in cell.runs.items()}
     if definition.audit is None:
         rows = [Row(f"{label}, {mode} mode", {}, None, own) for (label, mode), own in runs.items()]
         batch = run_rows(rows, folder, **options)
@@ -271,24 +271,24 @@ def run_paper_cells(
     return {"out": str(folder), "failed": {}}, results
 
 
-def cuts(definition: Definition, scale: Scale, kept: Sequence[PaperCell]) -> list[str]:
-    """What the scale leaves out, beginning with what can be counted."""
+def cuts(definition: Definition, scale: Scale, cells: Sequence[PaperCell]) -> list[str]:
+    """Name what the scale leaves out, beginning with what can be counted."""
     cut, whole = definition.cut(scale), definition.cut("full")
     full = paper_cells(definition, "full", runs=False)
-    lines = [f"{len(kept)} of the {len(full)} cells"] if len(kept) < len(full) else []
-    seeds = sorted({len(runs) for cell in kept for runs in cell.runs.values()}) or [cut.seeds]
+    lines = [f"{len(cells)} of the {len(full)} cells"] if len(cells) < len(full) else []
+    seeds = sorted({len(runs) for cell in cells for runs in cell.runs.values()}) or [cut.seeds]
     if seeds[0] < whole.seeds:
         lines.append(f"{' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} of {whole.seeds} seeds")
     if definition.audit and (trainings := definition.audit.at(scale)) < definition.audit.runs["full"]:
         lines.append(f"{trainings:,} of {definition.audit.runs['full']:,} trainings")
-    used = {run.config.data.kind for cell in kept for runs in cell.runs.values() for run in runs}
+    used = {run.config.data.kind for cell in cells for runs in cell.runs.values() for run in runs}
     lines += [f"{kind} in place of {cut.data[0]}" for kind in sorted(used - {*cut.data[:1]}) if cut.data]
     return [*lines, *cut.cut]
 
 
 def write_paper_table(
     definition: Definition,
-    kept: Sequence[PaperCell],
+    cells: Sequence[PaperCell],
     results: Results,
     cut: Sequence[str],
     folder: Path,
@@ -302,7 +302,7 @@ def write_paper_table(
             "paper": {"printed": cell.printed, "mean": cell.mean, "std": cell.std},
             **{f"{m}_mode": _summary(results[cell.label, m]) if m in cell.runs else None for m in MODES},
         }
-        for cell in kept
+        for cell in cells
     ]
     axes = list(dict.fromkeys(axis for row in rows for axis in row["labels"]))
     ours = [own for row in rows for m in MODES if (own := row[f"{m}_mode"])]

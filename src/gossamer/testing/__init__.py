@@ -1,4 +1,4 @@
-"""What an author of a part calls in tests of their own: each check says in a sentence what is to be fixed.
+"""Checks for the tests of a part's author: each says in a sentence what is to be fixed.
 
     from gossamer.testing import check_algorithm
 

@@ -219,7 +219,7 @@ class _Checks:
         self._require(same, " continues differently from a checkpoint", remedy)
 
     def blocks(self) -> None:
-        """What a block of nodes computes must not depend on which others are hosted with it."""
+        """Check that a block of nodes computes the same whichever others are hosted with it."""
         whole = self._model(self._make())
 
         def work(nodes: range, exchange: Exchange) -> Tensor:

@@ -54,7 +54,7 @@ def check_noise(noise: NoiseKind, *, end: float = math.inf) -> None:
 
 
 def _stated(name: str, noise: NoiseKind, own: Mechanism, multiplier: float, bound: float, end: float) -> list[Release]:
-    """What each node's ledger would say; what was planned may not be more."""
+    """Return what each node's ledger would say; what was planned may not be more."""
     written = [own.release(i, multiplier, bound, DIMENSION, PART, enforced=True) for i in range(NODES)]
     planned = noise.release(multiplier * bound, bound, DIMENSION, PART, end).noise_multiplier
     least = min(one.noise_multiplier for one in written)

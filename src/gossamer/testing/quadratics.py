@@ -49,8 +49,8 @@ def problem(n: int, seed: int = 0) -> tuple[Array, Array, Array]:
 
 def minimum(a: Array, b: Array) -> Array:
     """(d,) of Σ f_i."""
-    found: Array = (a[:, None] * b).sum(0) / a.sum()
-    return found
+    point: Array = (a[:, None] * b).sum(0) / a.sum()
+    return point
 
 
 def topology(algorithm: Algorithm, n: int, *, irregular: bool = False, static: bool = False) -> Topology:
@@ -111,7 +111,7 @@ def in_blocks(
     blocks: Sequence[range],
     patience: float = PATIENCE,
 ) -> list[Tensor]:
-    """What `work(nodes, exchange)` gives for each block; the first failure of any is raised here."""
+    """Call `work(nodes, exchange)` for each block; the first failure of any is raised here."""
     meeting = _Meeting(graph, len(blocks), patience)
 
     def one(place: int, nodes: range) -> Tensor:

@@ -202,7 +202,7 @@ def leja(values: Floats) -> Floats:
 
 
 def error_of(order: Floats, spectrum: Floats) -> float:
-    """How far the outcome may be off, as a share of the largest value: what rounding in every step becomes, and rest.
+    """Bound the error of the outcome, as a share of the largest value: what rounding in every step becomes, and rest.
 
     In the eigenvectors' basis a step multiplies by (μ − λ) / (1 − λ). A step rounds relative to what it subtracts, and
     the steps after it carry that on.

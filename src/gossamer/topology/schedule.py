@@ -33,7 +33,7 @@ class Graph:
     arcs: Ints
     directed: bool
     given: Any = None  # csr_array of weights the user prescribed; None: weights are built from the arcs
-    offsets: frozenset[int] | None = None  # where everyone sends to those so far from it, and to nobody else
+    offsets: frozenset[int] | None = None  # where everyone sends to those so far from it, and to no others
 
     def out_degree(self) -> Ints:
         """Number of receivers of each node, itself not counted."""
@@ -473,7 +473,7 @@ class Topology:
         return self._graph(self._in_period(t)).arcs
 
     def figures(self) -> dict[str, Any]:
-        """How well this mixes, over one period, or over the first eight rounds of a random schedule.
+        """Measures of mixing over one period, or over the first eight rounds of a random schedule.
 
         "spectral gap": 1 − |λ₂| of the product of these rounds' matrices; 0: does not mix.
         "spectral gap per round": 1 − |λ₂|^(1/rounds).
@@ -485,7 +485,7 @@ class Topology:
         return dict(self._figures)
 
     def to_json(self) -> dict[str, Any]:
-        """What topology.json holds; the edges of each of the rounds in `figures`, unless many nodes follow a rule."""
+        """Return topology.json; with the edges of each of the rounds in `figures`, unless many nodes follow a rule."""
         edges = {}
         if self.rule is None or self.nodes <= _LISTED:
             edges = {"edges": [self.edges(t).tolist() for t in range(self._window)]}

@@ -27,7 +27,7 @@ from gossamer.config.layers import named, parse_overrides, replaced, resolve, st
 from gossamer.config.methods import CONTEXT, algorithms
 from gossamer.config.schema import RunConfig
 from gossamer.data.own import Data
-from gossamer.errors import UserError
+from gossamer.errors import UserError, short
 from gossamer.mechanism.clipping import clips
 from gossamer.mechanism.noise import families
 from gossamer.models.losses import losses, own_loss
@@ -115,7 +115,7 @@ def run(
     clip, noise, topology: a name, a table, or an object of a class like those of the library.
     callbacks: functions that get the figures of every evaluation, or objects with `on_round(done)` and
         `on_evaluation(figures)`. They run here and see what is marked "not_private" too.
-    progress: show a bar and the figures; if not said, in a notebook only.
+    progress: show a bar and the figures; by default in a notebook only.
     track: a tracker's name, as of `--track`.
     force: try what this machine seems too small for.
 
@@ -167,7 +167,7 @@ def _run(
     tracker = find_tracker(track) if track else None
     for name, value in (("progress", progress), ("force", force)):
         if not isinstance(value, bool | None):
-            raise UserError("must be True or False", key=name, value=value)
+            raise UserError(f"{name} = {short(value)} must be True or False.")
     if not isinstance(callbacks, Iterable):
         raise UserError(f"callbacks = {callbacks!r:.60} is not a list; give callbacks=[…].")
     listeners = [*map(_listener, callbacks)]
@@ -182,8 +182,8 @@ def _run(
         return run_in(
             group,
             config,
-            RunDisplay(config.name, config.rounds, quiet=False, hidden=not visible),
             announced=False,
+            hidden=not visible,
             module=objects.module,
             cache=DataCache(objects.records),
             out=as_path("out", out),
@@ -208,10 +208,7 @@ def _listener(callback: Callback) -> Any:
         return callback
     if callable(callback):
         return SimpleNamespace(on_evaluation=callback)
-    raise UserError(
-        f"callbacks has {callback!r}; give a function of an evaluation's figures, or an object with on_round or "
-        "on_evaluation."
-    )
+    raise UserError(f"callbacks has {callback!r}; give a function, or an object with on_round or on_evaluation.")
 
 
 def start(
@@ -237,11 +234,12 @@ def start(
     tracker = find_tracker(track) if track else None
     if config.runtime.kind == "simulator" or started_as_rank():
         with join_group(config) as group:
-            display = RunDisplay(config.name, config.rounds, quiet=quiet, hidden=not prints(group))
+            shown = prints(group)
             outcome = run_in(
-                group, config, display, out=out, resume=resume, data_dir=data_dir, force=force, track=tracker
-            )
-            return outcome.result if prints(group) else None
+                group, config, quiet=quiet, hidden=not shown, out=out, resume=resume, data_dir=data_dir, force=force,
+                track=tracker,
+            )  # fmt: skip
+            return outcome.result if shown else None
     asked, config = config, effective(config)
     check(config)  # before anything is started
     ranks = asked.runtime.ranks or len(asked.runtime.blocks or ()) or min(os.cpu_count() or 1, config.nodes)
@@ -294,13 +292,11 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
     runtime, rank = config.runtime, started_as_rank()
     nodes = 1 if config.baseline == "central" else config.nodes
     if runtime.kind == "simulator" and rank:
-        problem = "needs one process, but torchrun started several"
-        raise UserError(problem, key="runtime.kind", value="simulator", remedy="use --runtime processes")
+        raise UserError("runtime.kind = 'simulator' is one process, not torchrun's; use --runtime processes.")
     if runtime.kind == "simulator":
         return nullcontext(Alone(nodes))
     if not rank:
-        remedy = "start this with torchrun, or use `gossamer run`"
-        raise UserError("needs processes", key="runtime.kind", value="processes", remedy=remedy)
+        raise UserError("runtime.kind = 'processes' needs processes; start this with torchrun, or use `gossamer run`.")
     from gossamer.runtime.cluster import connect, ranks_started
 
     blocks = split(nodes, ranks_started(), runtime.blocks)
@@ -310,9 +306,10 @@ def join_group(config: RunConfig) -> AbstractContextManager[Group]:
 def run_in(
     group: Group,
     config: RunConfig,
-    display: RunDisplay,
     *,
     announced: bool = True,
+    quiet: bool = False,
+    hidden: bool = False,
     module: Any = None,
     cache: DataCache | None = None,
     out: Path | None = None,
@@ -326,8 +323,8 @@ def run_in(
     """Plan, train and finish a run in this process: all nodes, or those of one rank.
 
     announced: show the plan before it and the privacy statement after it.
+    quiet: on stderr; hidden: nothing at all.
     """
-
     if torch.is_inference_mode_enabled():
         raise UserError("torch.inference_mode() is on, and nothing can be trained in it; call run outside of it.")
 
@@ -341,14 +338,13 @@ def run_in(
         return dataclasses.replace(parts, test=(x[:0], y[:0]))
 
     parts: Parts = agreed(group, assembled)
-    with display:
+    times = 1 if resume is None else 0  # a resumed run has reserved its share
+    budget = agreed(group, lambda: preview([(parts.plan, times)], data_dir, group.nodes)) if announced else None
+    with RunDisplay(config.name, config.rounds, quiet=quiet, hidden=hidden) as display:
         if announced:
-            times = 1 if resume is None else 0  # a resumed run has reserved its share
-            budget = agreed(group, lambda: preview([(parts.plan, times)], data_dir, group.nodes))
             display.plan(parts.plan, budget)
         else:
             display.begin()
-
         outcome = execute(
             parts, out=out, resume=resume, group=group, track=track,
             on_metrics=each(display.metrics, on_metrics), on_round=each(display.round, on_round),
@@ -372,7 +368,11 @@ class Objects:
 
     @property
     def records(self) -> Data | None:
-        return None if self.data is None else Data.of(self.data)
+        data = None if self.data is None else Data.of(self.data)
+        if data is None or not isinstance(self.module, nn.Module):
+            return data
+        images = any(isinstance(layer, nn.Conv2d) for layer in self.module.modules())
+        return data if images else dataclasses.replace(data, sequences=True)
 
     def check_nodes(self, nodes: int) -> None:
         """Refuse `data` that has each node's records apart, for another number of nodes."""
@@ -409,9 +409,7 @@ def _table(registry: Registry[Any], value: Any) -> dict[str, Any]:
         try:
             value = value()
         except TypeError as error:
-            raise UserError(
-                f"{registry.table} = {value.__name__} needs its options: {error}; hand over an object."
-            ) from None
+            raise UserError(f"{registry.table} = {value.__name__} needs options: {error}; give an object.") from None
     if type(value) is not registry.kinds.get(getattr(value, "kind", "")):
         registry.adopt(type(value))
     return {"kind": value.kind, **registry.options(value)}

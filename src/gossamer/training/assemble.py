@@ -118,13 +118,12 @@ def assemble(o: Plan, *, nodes: range | None = None) -> Parts:
     plans = privacy.nodes[nodes.start : nodes.stop]
     dataset = o.dataset or o.cache.load(o.asked, o.data_dir, nodes)
     if config.device != "cpu" and not torch.cuda.is_available():
-        raise UserError("is not on this machine", key="device", value=config.device, remedy="use 'cpu'")
+        raise UserError(f"device = {config.device!r} is not on this machine; use 'cpu'.")
     if config.evaluation.metric == "truth" and (dataset.truth is None or dataset.truth.size != o.stack.dim):
-        problem = (
-            "needs a made-up set with as many coefficients as the model has parameters, for example data.kind = "
-            "'synthetic-regression' with model.kind = 'linear'"
+        raise UserError(
+            "evaluation.metric = 'truth' needs a made-up set with as many coefficients as the model has parameters, "
+            "for example data.kind = 'synthetic-regression' with model.kind = 'linear'; use 'hold-out'."
         )
-        raise UserError(problem, key="evaluation.metric", value="truth", remedy="use 'hold-out'")
     device, everyone = torch.device(config.device), held(o.asked, dataset)
     hosted = everyone.at(nodes, pooled=o.pool is not None)
     units, rows = hosted.units, np.concatenate(hosted.rows)

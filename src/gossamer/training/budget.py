@@ -124,11 +124,11 @@ class Accounts:
                 )
 
     def settle(self, at: str, ledgers: Path | None) -> list[Total]:
-        """What the ledgers here say happened; of nodes whose ledger is elsewhere, what was planned. None: nothing."""
+        """Enter what the ledgers here state; of nodes with a ledger elsewhere, what was planned. None: nothing."""
         return [budget.settle(place.source, self.spending(place, at, ledgers, settled=True)) for place in self.reserved]
 
     def spending(self, place: Place, at: str, ledgers: Path | None = None, *, settled: bool = False) -> Spending:
-        """What the run releases about the place's records: as planned, or as the ledgers here say that it happened.
+        """Return the run's releases about the place's records: as planned, or as the ledgers here say that it happened.
 
         Of nodes whose ledger is elsewhere what was planned counts; settled without ledgers, nothing happened.
         """
@@ -185,7 +185,7 @@ def refuse_unlisted(held: Sequence[Place], data_dir: Path | None, folder: Path) 
             if any(place.source.is_of(other) for other in _sources_of(directory, data_dir)):
                 raise UserError(
                     f"{directory} is a run on {place.source.file}, and no account of them in {place.source.folder} "
-                    "lists it: put the account back as it was, name its folder (data.accounts), or, if the run was on "
+                    "lists it; put the account back as it was, name its folder (data.accounts), or, if the run was on "
                     "other people's records, move its directory away."
                 )
 
@@ -292,7 +292,7 @@ def prospects(
 
     `runs`: the folder of earlier run directories.
     """
-    found: dict[tuple[Path, str], tuple[Account, list[Spending]]] = {}
+    accounts: dict[tuple[Path, str], tuple[Account, list[Spending]]] = {}
     for k, (o, times) in enumerate(wanted):
         held = places(o.asked, data_dir, range(o.asked.nodes) if nodes is None else nodes)
         refuse_unlisted(held, data_dir, runs)
@@ -300,11 +300,11 @@ def prospects(
             account = Account(place.source)
             # A new account without a name is that of the content.
             key = place.source.folder, place.source.digest if account.is_new else account.name
-            _, planned = found.setdefault(key, (account, []))
+            _, planned = accounts.setdefault(key, (account, []))
             if times:
                 planned.append(Accounts(o, held, f"planned {k}", times).spending(place, "now"))
     cap = min((o.asked.privacy.cap for o, _ in wanted if o.asked.privacy.cap is not None), default=None)
-    return [Prospect(account, planned, cap) for account, planned in found.values()]
+    return [Prospect(account, planned, cap) for account, planned in accounts.values()]
 
 
 def preview(

@@ -60,7 +60,7 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
     with malformed_as_user_error(file):
         lines = [_headline(certificate), *lines, *_signers(file, certificate, wanted)]
         if certificate.get("epsilon_audited") is not None or certificate.get("audit"):  # put in after the end
-            lines.append("the audited figure is signed by nobody: run the audit again")
+            lines.append("the audited figure is not signed: run the audit again")
         return lines
 
 
@@ -82,7 +82,7 @@ def sign(run: Path, key: Path, name: str) -> list[str]:
 def _run(run: Path) -> list[str]:
     verdict = verify_run(run)
     if not verdict.signed and (run / KEY).exists():
-        raise UserError(f"{run} counts as signed by nobody: {verdict.unsigned_because}.")
+        raise UserError(f"{run} counts as unsigned: {verdict.unsigned_because}.")
     unchecked = check_network(run)
     models = "the models in the directory are those that the certificate is about" if verdict.models else None
     return [line for line in (*verdict.sentences(), models, unchecked) if line]
@@ -115,7 +115,7 @@ def _signers(file: Path, certificate: Mapping[str, Any], wanted: str | None) -> 
     if site is not None:
         lines.append(f"of the site {site}; its signature is checked with --study, on the certificates of all sites")
     if not signatures and site is None:
-        lines.append("signed by no organisation: nobody vouches for it by name")
+        lines.append("signed by no organisation")
     if signatures and wanted is None:
         lines.append("whose keys these are must be known from elsewhere; compare with --public-key")
     return lines
@@ -139,7 +139,7 @@ def check_network(run: Path) -> str | None:
 
 
 def _numbers(figures: Any) -> list[float]:
-    """Every number in it, in order; −1 for whatever is none."""
+    """Every number in it, in order; −1 where it is none."""
     if isinstance(figures, dict):
         return [n for key in sorted(figures) for n in _numbers(figures[key])]
     if isinstance(figures, list):

@@ -18,7 +18,7 @@ STAYS_HERE = "Remarks about values are for the owner of the records: do not send
 
 
 def check_data(file: Path, config: str | None, data_dir: Path | None = None) -> dict[str, Any]:
-    """What `--json` prints; `file` may be the configuration itself, and then all files that it names are checked."""
+    """Return what `--json` prints; of a configuration as `file`, all files that it names are checked."""
     if file.suffix == ".toml":
         if config is not None:
             raise UserError(f"{file} is a configuration, and --config {config} another; name one of the two.")
@@ -62,7 +62,7 @@ def _paths(source: OwnFile, nodes: int, data_dir: Path | None) -> list[Path]:
         except UserError:
             continue
     if not paths:
-        raise UserError(f"data.path = {source.path!r} is no file for any of {nodes} nodes: give the path of one")
+        raise UserError(f"data.path = {source.path!r} is no file for any of {nodes} nodes; give the path of one")
     return paths
 
 

@@ -70,18 +70,18 @@ def _checked(config: RunConfig, dataset: Dataset) -> Dataset:
     if loss is not None and dataset.classes is None and hasattr(loss, "takes"):
         for where, y in (("the training records", dataset.y_train), ("the hold-out", dataset.y_test)):
             if not loss.takes(y):
-                problem = f"needs {loss.targets}, and a target of {where} is none"
-                raise UserError(problem, key="loss.kind", value=loss.kind)
+                raise UserError(f"loss.kind = {loss.kind!r} needs {loss.targets}, and a target of {where} is none.")
     # How many rows are shared is as private as the rows are.
     if dataset.test_shares_rows and is_private(config) and config.mode == "sound":
-        problem = "holds training records, so it is not public and no ε covers figures on it"
-        remedy = 'take them out of one of the two files, or use mode = "paper"'
-        raise UserError(problem, key="data.test", remedy=remedy)
+        raise UserError(
+            "data.test holds training records, so it is not public and no ε covers figures on it; take them out of "
+            'one of the two files, or use mode = "paper".'
+        )
     return dataset
 
 
 def key_of(config: RunConfig, data_dir: Path | None, nodes: range | None = None) -> str:
-    """What the loaded records depend on, and whether this run may have them at all."""
+    """Return what the loaded records depend on; refuse records that this run may not have."""
     data = config.data
     options = {k: v for k, v in vars(data).items() if k not in ("partition", "records", "accounts")}
     hosted, files = None, []
@@ -107,7 +107,7 @@ def _stamp(path: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Held:
-    """Which rows each node holds; where persons or nodes are protected, person after person, with their numbers."""
+    """The rows of each node; where persons or nodes are protected, person after person, with their numbers."""
 
     rows: list[Rows]
     persons: list[Rows] | None = None
@@ -115,7 +115,7 @@ class Held:
 
     @property
     def units(self) -> list[int]:
-        """What a node declares, and lots are drawn of."""
+        """The number of protected units of each node, which it declares and lots are drawn of."""
         return [len(own) for own in (self.rows if self.persons is None else self.persons)]
 
     def at(self, nodes: range, *, pooled: bool) -> Held:
@@ -162,7 +162,7 @@ def _units(config: RunConfig, dataset: Dataset, rows: list[Rows]) -> Held:
 
 
 def split(config: RunConfig, dataset: Dataset) -> list[Rows]:
-    """Which rows each node holds; of persons all that are dealt out together stay together."""
+    """Return the rows of each node; of persons all that are dealt out together stay together."""
     unit = config.privacy.unit
     if not isinstance(unit, PersonUnit):
         return _split(config, dataset)
@@ -183,7 +183,7 @@ def split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     pieces = _split(config, dataset)
     if most_sites(pieces, dataset.person) > unit.max_sites:
         raise UserError(
-            f"privacy.unit.max_sites = {unit.max_sites} is fewer nodes than one person's records lie on: declare more, "
+            f"privacy.unit.max_sites = {unit.max_sites} is fewer nodes than one person's records lie on; declare more, "
             "or put each person's records together."
         )
     return pieces
@@ -193,8 +193,7 @@ def _split(config: RunConfig, dataset: Dataset) -> list[Rows]:
     part = config.data.partition
     if config.data.file_per_node and dataset.owner is not None:
         if part not in (Even(), Owner()):
-            problem = "does not go with a file per node, which is the partition"
-            raise UserError(problem, key="data.partition.kind", value=part.kind, remedy="leave it out")
+            raise UserError(f"data.partition.kind = {part.kind!r} does not go with a file per node; leave it out.")
         return [np.flatnonzero(dataset.owner == i) for i in np.unique(dataset.owner)]
     rng = np.random.default_rng([config.seed, 0x5EED])
     part = Owner() if part == Even() and dataset.owner is not None else part
@@ -203,7 +202,7 @@ def _split(config: RunConfig, dataset: Dataset) -> list[Rows]:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a plan needs to know of the records."""
+    """The facts of the records that a plan needs."""
 
     dataset: Dataset | None  # if it had to be loaded
     shape: tuple[int, ...]  # of a record
@@ -215,7 +214,7 @@ class DataFacts:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a network gives for a record."""
+        """The number of outputs of a network for a record."""
         return self.classes or self.several or 1
 
 
@@ -231,8 +230,7 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
         return DataFacts(None, known.shape, known.classes, None, declared(config, sizes), each)
     dataset = cache.load(config, data_dir, hosted)
     if config.data.file_per_node and config.data.records is None and unit != "node":
-        problem = "is not set: with a file per node nobody sees how many records the others hold"
-        raise UserError(problem, key="data.records", remedy="declare it")
+        raise UserError("data.records is not set: no node sees how many records others hold; declare it.")
     rows_held = held(config, dataset)
     sizes = rows_held.units
     each = sum(map(len, rows_held.rows)) / max(1, sum(sizes))
@@ -249,7 +247,7 @@ def facts_of(config: RunConfig, data_dir: Path | None, cache: DataCache, hosted:
 
 def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
     """J_i as declared, of what is protected. Of a public data set the sizes are public; of the user's own they must be
-    declared. A node that is protected as a whole is one, and how many records it holds is nobody's business.
+    declared. A node that is protected as a whole is one, and its number of records stays private.
     """
     if config.privacy.unit == "node":
         return [1] * len(sizes)
@@ -263,8 +261,7 @@ def declared(config: RunConfig, sizes: Sequence[int]) -> list[int]:
         rounded = [max(1, round(size, -len(str(size)) + 2)) for size in sizes]
         example = rounded[0] if len(set(rounded)) == 1 else rounded
         raise UserError(
-            f"is not set: how many {config.privacy.protects.many} a node holds is private until you declare it",
-            key="data.records",
-            remedy=f"set a public number, rounded as you like, for example data.records = {example}",
+            f"data.records is not set: how many {config.privacy.protects.kind}s a node holds is private until you "
+            f"declare it; set a public number, rounded as you like, for example data.records = {example}."
         )
     return list(sizes)

@@ -1,4 +1,4 @@
-"""What a run would take of this machine, from public numbers alone and before anything of it is allocated.
+"""Estimates of a run's memory and time, from public numbers alone and before anything of it is allocated.
 
 Memory is an upper bound on what was measured: `benchmarks/memory.py` fits the constants and writes the table in
 docs/performance.md. Time is a lower bound: a run that is let through may still be slow.
@@ -30,7 +30,7 @@ MOST_SECONDS = 30 * 86400.0
 ITSELF, CONVOLUTIONS, ARC, DRAW = 580e6, 80e6, 600.0, 2000.0
 # Bytes of a parameter: of the point and its gradient, of every vector that the algorithm keeps, of a node's message.
 POINT, VECTOR, MESSAGE = 13.0, 15.0, 10.0
-# Times as much as they lie in memory: records, those of a table with names, the slice of the lots that is computed, an
+# Times their size in memory: records, those of a table with names, the slice of the lots that is computed, an
 # evaluation.
 RECORDS, TABLE, WORKING, EVALUATION = 3.0, 8.5, 1.5, 1.5
 EVALUATED = 2000  # records of a hold-out at a time
@@ -49,9 +49,9 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What it would take; the parts of the memory by what they belong to."""
+    """Memory and time of a run; the parts of the memory by what they belong to."""
 
-    memory: dict[str, float]  # bytes, at most, beside the process itself
+    memory: dict[str, float]  # bytes, at most, besides the process itself
     seconds: float  # at least
 
     @property
@@ -141,10 +141,10 @@ def refuse_long_pricing(config: RunConfig, draws: int) -> None:
 
 def network(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> nn.Module:
     """The configuration's network, or the user's own, with the adapters of [lora]; for records of several parts too."""
-    made: nn.Module = config.model.make(shape, outputs) if module is None else module
+    model: nn.Module = config.model.make(shape, outputs) if module is None else module
     if config.lora is not None:
-        made = config.lora.adapt(made, seed=config.seed)
-    return split_records(made, config.data.layout)
+        model = config.lora.adapt(model, seed=config.seed)
+    return split_records(model, config.data.layout)
 
 
 def size_of(config: RunConfig, shape: tuple[int, ...], outputs: int, module: nn.Module | None = None) -> Size:

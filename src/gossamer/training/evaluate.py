@@ -1,4 +1,4 @@
-"""The figures of a round: how good the models are, and what has been spent by then.
+"""The figures of a round: measures of the models on a hold-out, their distance, and the ε spent by then.
 
 Figures on a private hold-out come from the kept-out records of every node, which judge its final model once, with
 noise. The event is in the ledger before a record is read, and what was released is kept: a resumed run reads it again,
@@ -7,29 +7,33 @@ for a second release would be paid for a second time.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.func import vmap
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
+from gossamer.kernels.direct import speed_up_pools
 from gossamer.kernels.oracle import one_output, shape_of
 from gossamer.kernels.rounding import outputs_or_nan
+from gossamer.kernels.stack import ParameterStack
 from gossamer.mechanism.summaries import private_judgement
-from gossamer.models.measures import Cells, Predictions, cells_of, key_of
+from gossamer.models.losses import Task
+from gossamer.models.measures import Cells, Measure, Predictions, cells_of, key_of, measures_of
 from gossamer.results.certificate import NOT_PUBLIC
 from gossamer.results.headline import DEFAULT_METRICS, SCORED
-from gossamer.results.metrics import Evaluator
 from gossamer.results.rundir import read_bytes
-from gossamer.results.trained import model_digests
+from gossamer.results.trained import BATCH, model_digests
 from gossamer.runtime.group import Group
 from gossamer.training.plan import Plan
 from gossamer.training.preprocess import stored_everywhere
@@ -37,8 +41,97 @@ from gossamer.training.preprocess import stored_everywhere
 if TYPE_CHECKING:
     from gossamer.training.run import Run
 
+
+@dataclass
+class Evaluator:
+    """The measures and the loss of every node's model and of the average model.
+
+    Every process judges the models of the nodes hosted there; figures travel, and of the models only their sum.
+    """
+
+    module: nn.Module
+    stack: ParameterStack
+    loss: Callable[[Tensor, Tensor], Tensor]
+    x: Tensor
+    y: Tensor
+    _: KW_ONLY
+    task: Task
+    group: Group
+    measures: Sequence[Measure] = ()
+    truth: Any = None  # the coefficients of a made-up set, which a model of the same size is measured against
+    scored: Sequence[int] | None = None  # rows of the nodes hosted here that are judged; None: all of them
+
+    def __post_init__(self) -> None:
+        self.module = copy.deepcopy(self.module).eval()
+        self.measures = self.measures or measures_of(None, self.task)
+        speed_up_pools(self.module)
+        if self.truth is not None:
+            self.truth = torch.as_tensor(self.truth).flatten()
+            self.truth = self.truth if self.truth.numel() == self.stack.dim else None
+
+    def __call__(self, points: Tensor, rows: int | None = None) -> dict[str, Any]:
+        """`rows`: use only so many rows of the hold-out."""
+        mean = self.group.mean(points)
+        squares = self.group.join((points - mean).norm(dim=1).square().tolist(), per_node=True)
+        distance = (sum(squares) / len(squares)) ** 0.5
+        result: dict[str, Any] = {"consensus_distance": distance, **self._error(points, mean)}
+        if len(self.x) == 0:
+            return result
+        x, y = self.x[:rows], self.y[:rows]
+        scores = self._scores(points, x, y)
+        own: Any = self._score(mean, x, y) if self.group.first else None
+        average = self.group.join([own])[0]
+        for place, measure in enumerate(self.measures):
+            name, values = key_of(measure), [score[place] for score in scores]
+            result |= {**_summary(name, values, average[place]), f"{name}_by_node": values}
+        losses = [score[-1] for score in scores]
+        return {**result, **_summary("loss", losses, average[-1]), "hold_out_rows": len(x)}
+
+    def _scores(self, points: Tensor, x: Tensor, y: Tensor) -> list[Any]:
+        if self.scored is None:
+            return self.group.join([self._score(point, x, y) for point in points], per_node=True)
+        own = [self._score(points[i], x, y) for i in self.scored]
+        return [score for scores in self.group.join([own]) for score in scores]
+
+    def _error(self, points: Tensor, mean: Tensor) -> dict[str, Any]:
+        """Root mean squared error of the coefficients."""
+        if self.truth is None:
+            return {}
+        truth = self.truth.to(points)
+        errors = self.group.join((points - truth).square().mean(1).sqrt().tolist(), per_node=True)
+        return _summary("truth_rmse", errors, float((mean - truth).square().mean().sqrt()))
+
+    def _score(self, point: Tensor, x: Tensor, y: Tensor) -> list[float]:
+        """The measures in their order, then the loss."""
+        outputs, loss = self._outputs(point, x, y)
+        predictions = Predictions(self.task, outputs, y)
+        return [*(measure.of(predictions) for measure in self.measures), loss / len(x)]
+
+    @torch.no_grad()
+    def _outputs(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        parameters = {name: view[0] for name, view in self.stack.views(point[None]).items()}
+        parts, loss, of = [], 0.0, lambda rows: functional_call(self.module, parameters, (rows,))
+        with torch.random.fork_rng(devices=[]):  # a network may draw also here: then the same for every model
+            seed = torch.default_generator.manual_seed if point.device.type == "cpu" else torch.manual_seed
+            seed(0)  # torch.manual_seed keeps a stack for a CUDA that may never be used, at each call
+            for start in range(0, len(x), BATCH):
+                outputs = outputs_or_nan(of, x[start : start + BATCH])
+                loss += float(self.loss(outputs, y[start : start + BATCH]).double().sum())
+                parts.append(outputs)
+        return torch.cat(parts), loss
+
+
+def _summary(name: str, values: Sequence[float], average: float) -> dict[str, float]:
+    return {
+        f"{name}_mean": sum(values) / len(values),
+        f"{name}_min": min(values),
+        f"{name}_max": max(values),
+        f"{name}_average_model": average,
+    }
+
+
 MOST_SCORED = 20_000_000  # rows × nodes of one evaluation
-MOST_NODES = 1000  # whose models are judged, if not said otherwise
+MOST_NODES = 1000  # whose models are judged, by default
 _SAMPLE = 3  # keeps the choice apart from all else that the seed draws
 FILE = "evaluation.json"
 ON_PRIVATE = "private records, kept out of training, with noise that is paid for"
@@ -56,14 +149,14 @@ class Evaluation:
         measures, loss = o.measures, o.loss
         self._sample = scored = scored_nodes(config)
         self.rounds = evaluation_rounds(config.rounds, config.evaluation.every)
-        self._unreleased = o.method.why_metrics_not_private()
-        self._not_private = self._unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
         self._score = Evaluator(
             o.module, o.stack, loss, *parts.test, task=o.task, measures=measures, group=self._group,
             truth=parts.dataset.truth,
             scored=None if scored is None else [i - parts.nodes.start for i in scored if i in parts.nodes],
         )  # fmt: skip
-        # Draws that were spent and lost count from the start: ε is never said to be lower than it is.
+        self._unreleased = o.method.why_metrics_not_private()
+        self._not_private = self._unreleased or (f"the hold-out is {NOT_PUBLIC}" if parts.private_hold_out else None)
+        # Draws that were spent and lost count from the start: ε is never stated lower than it is.
         before, per_round = o.privacy.draws_before if run.done else 0, o.privacy.draws_per_round
         unused = -(-(run.reader.draws - before - run.done * per_round) // per_round)
         self._unused = max(0, unused)  # a site that skipped rounds has drawn less

@@ -23,7 +23,7 @@ from gossamer.training.run import result_of
 
 
 class LoadedRun(UsesModels):
-    """What a run directory holds, each part read when it is first asked for; of an unfinished run, what there is."""
+    """A run directory, each part read when it is first asked for; of an unfinished run, what there is."""
 
     def __init__(self, directory: Path, *, module: nn.Module | None = None, data_dir: Path | None = None):
         if not (directory / "manifest.json").exists():
@@ -45,7 +45,7 @@ class LoadedRun(UsesModels):
 
     @cached_property
     def certificate(self) -> dict[str, Any]:
-        """What the run states of its privacy; `verdict` says whether its ledgers agree."""
+        """The run's privacy statement; `verdict` says whether its ledgers agree."""
         if not self.finished:
             raise UserError(
                 f"{self.directory} has no certificate: it has not ended; resume it with "
@@ -60,14 +60,14 @@ class LoadedRun(UsesModels):
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What `run --json` printed."""
+        """The result that `run --json` printed."""
         last = self.metrics[-1] if self.metrics else {}
         seconds = float(last.get("seconds", 0.0))
         return result_of(effective(self.config), self.certificate, last, seconds=seconds, run_dir=str(self.directory))
 
     @property
     def observers(self) -> list[dict[str, Any]]:
-        """Who learns how much: an entry per observer whose ε the certificate states."""
+        """An entry per observer whose ε the certificate states."""
         by_observer = self.certificate.get("epsilon_by_observer")
         common = {key: self.certificate[key] for key in ("delta", "adjacency", "unit")}
         alone = {
@@ -88,7 +88,7 @@ class LoadedRun(UsesModels):
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Whether the certificate says what the ledgers say, and the files are those that were signed."""
+        """The comparison of the certificate with the ledgers, and of the files with those that were signed."""
         return look_at(self.directory)
 
     @cached_property

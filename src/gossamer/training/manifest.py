@@ -132,7 +132,7 @@ def describe(parts: Parts, run: str) -> Description:
 
 @torch.no_grad()
 def count_outputs(module: torch.nn.Module, shape: tuple[int, ...]) -> int:
-    """How many numbers a record gives: tried on one of zeros, or traced where that has none, as with an inverse."""
+    """Count the outputs for a record: tried on one of zeros, or traced where that has none, as with an inverse."""
     kind = torch.float32 if shape else torch.int64  # a record without a shape is a place in a table
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     try:
@@ -170,10 +170,10 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
     """
     o = parts.plan
     if group.spread and o.privacy.copies > 1:
-        key, value, copies = why_copies(o.config)
-        problem = f"{copies}, whose releases are priced together, and their ledgers would lie on several machines"
-        remedy = "use one machine, or have each record or person on one node"
-        raise UserError(problem, key=key, value=value, remedy=remedy)
+        raise UserError(
+            f"{why_copies(o.config)}, whose releases are priced together, and their ledgers would lie on several "
+            "machines; use one machine, or have each record or person on one node."
+        )
     if group.size == 1:
         return
     own, config = o.config.data.own, _without_folders(o.asked)
@@ -193,9 +193,7 @@ def require_same_everywhere(parts: Parts, group: Group) -> None:
         names = sorted(name for name in first.keys() | other.keys() if first.get(name) != other.get(name))
         if names:
             more = f" (and {len(names) - 3} more keys)" if len(names) > 3 else ""
-            raise UserError(
-                f"rank {rank} has another {', '.join(names[:3])}{more} than rank 0; give all ranks the same."
-            )
+            raise UserError(f"rank {rank} has another {', '.join(names[:3])}{more} than rank 0; give all the same.")
 
 
 COLUMNS = "order or declaration of columns (see data.features and data.columns)"

@@ -23,8 +23,7 @@ from gossamer.data.own import Memory, OwnRecords
 from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods import method_of
-from gossamer.methods.base import Method
-from gossamer.methods.objective import per_sample_loss, prediction_task
+from gossamer.methods.base import Method, per_sample_loss, prediction_task
 from gossamer.models.layers import (
     Centred,
     check_is_module,
@@ -56,7 +55,7 @@ READ_OFF = {
 
 @dataclass(frozen=True, repr=False)
 class Plan(Epsilons):
-    """What a run is and would cost. Shows itself as a table and the growth of ε in a notebook."""
+    """A run and its cost, before it is trained. Shows itself as a table and the growth of ε in a notebook."""
 
     config: RunConfig  # what runs
     asked: RunConfig  # what was asked for; a baseline runs something else
@@ -93,13 +92,13 @@ class Plan(Epsilons):
 
         `force`: also what would not fit into this machine's memory, or a month.
         """
-        asked, config = config, effective(config)
+        cache, asked, config = cache or DataCache(), config, effective(config)
         check(config)
         if module is not None:
             check_is_module(module)
             module = network(config, (), 0, module)
             check_module(module)
-        cache, method = cache or DataCache(), method_of(config)
+        method = method_of(config)
         algorithm = method.algorithm()
         hosted_nodes = range(config.nodes) if nodes is None else nodes
         hosted = len(hosted_nodes)
@@ -117,9 +116,10 @@ class Plan(Epsilons):
                 cells_of(measure, task, config.evaluation.bound)
         own = module is not None or config.model.kind == "own"
         if config.data.layout is not None and not own:
-            problem = f"takes one tensor, and the records have {len(config.data.layout)} parts"
-            remedy = "give a module of your own with as many arguments"
-            raise UserError(problem, key="model.kind", value=config.model.kind, remedy=remedy)
+            raise UserError(
+                f"model.kind = {config.model.kind!r} takes one tensor, and the records have {len(config.data.layout)} "
+                "parts; give a module of your own with as many arguments."
+            )
         records, pooled, noise = facts.records, None, method.noise
         rates = [config.privacy.sampling.lot_of(J, i) for i, J in enumerate(records)]  # (q_i, L_i)
         if not force:
@@ -172,7 +172,7 @@ class Plan(Epsilons):
 
     @property
     def size(self) -> str:
-        """How many parameters there are, and how many of them are trained."""
+        """The number of parameters, and of those that are trained, in words."""
         every = sum(parameter.numel() for parameter in self.module.parameters())
         own = self.stack.dim
         return f"{own:,} parameters" if own == every else f"{own:,} of {every:,} parameters trained"
@@ -182,7 +182,7 @@ class Plan(Epsilons):
         return self.method.bytes_per_round(self.algorithm, self.topology, self.stack.dim)
 
     def network_figures(self, ledgers: Path | None = None) -> dict[str, Any] | None:
-        """What one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
+        """Return what one node and an outsider learn, planned or from these ledgers; None where it is not priced."""
         if not _takes_exact_means(self.config):
             return None
         from gossamer.training.views import network_figures
@@ -191,7 +191,7 @@ class Plan(Epsilons):
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What `gossamer plan --json` prints, but for what was spent on the same records before."""
+        """The result of `gossamer plan --json`, but for what was spent on the same records before."""
         return summary(self)
 
     def __repr__(self) -> str:
@@ -219,8 +219,8 @@ def _module(config: RunConfig, facts: DataFacts, module: nn.Module | None, own: 
             check_module(module)
     for name in idle_parameters(module, _blank(facts)):
         raise UserError(
-            f"the adapter's parameter {name} takes no part in the outputs, so it would learn nothing but noise",
-            remedy="leave its layer out of lora's targets, or call the layer itself where the module reads its weight",
+            f"the adapter's parameter {name} takes no part in the outputs, so it would learn nothing but noise; leave "
+            "its layer out of lora's targets, or call the layer itself where the module reads its weight."
         )
     check_no_mixing(module)
     return module
@@ -288,7 +288,7 @@ def _with_exact_means(
 
 
 def notes_of(config: RunConfig) -> list[str]:
-    """What a reader of the certificate must know, besides what the method says."""
+    """Return the notes of the certificate besides the method's."""
     notes = []
     if config.privacy.runs > 1:
         notes.append(
@@ -309,7 +309,7 @@ def notes_of(config: RunConfig) -> list[str]:
     evaluation = config.evaluation
     if evaluation.private is not None:
         notes.append(
-            f"About {evaluation.part:.0%} of each node's {config.privacy.protects.many} are kept out of training and "
+            f"About {evaluation.part:.0%} of each node's {config.privacy.protects.kind}s are kept out of training and "
             f"judge its final model once, with noise that {evaluation.private:.0%} of ε pays for. A claimed ε does not "
             "count it."
         )
@@ -329,7 +329,7 @@ def notes_of(config: RunConfig) -> list[str]:
 
 
 def _of_unit(config: RunConfig) -> list[str]:
-    """What a reader must know where persons or nodes are protected."""
+    """Return the notes where persons or nodes are protected."""
     unit, notes = config.privacy.unit, []
     if isinstance(unit, PersonUnit):
         notes.append(
@@ -340,7 +340,7 @@ def _of_unit(config: RunConfig) -> list[str]:
             sites = "one node" if unit.max_sites == 1 else f"at most {unit.max_sites} nodes"
             notes.append(
                 f"That a person's records are at {sites}, under one value of {unit.column!r}, is declared: where nodes "
-                "do not see each other's records, nobody checks it."
+                "do not see each other's records, this is not checked."
             )
         if unit.max_sites > 1:
             notes.append(

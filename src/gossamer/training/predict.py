@@ -37,14 +37,14 @@ def predict_file(
     module: nn.Module | None = None,
     data_dir: Path | None = None,
 ) -> dict[str, Any]:
-    """What `--json` prints: how many rows, what was left out, and how good it was where the file says the truth."""
+    """Return what `--json` prints: how many rows, what was left out, how good it was where the file says the truth."""
     loaded = load(run, module=module, data_dir=data_dir)
     models = loaded.models
     node = models.whose(node)
     if out.exists() and file.exists() and out.samefile(file):
         raise UserError(f"--out {out} is the file with the rows; name another.")
     if run.resolve() in out.resolve().parents:
-        raise UserError(f"--out {out} lies in the run directory, which holds what was signed; name another place.")
+        raise UserError(f"--out {out} is in the run directory, which holds what was signed; name another place.")
     if not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written: there is no folder {out.parent}.")
     x, y, unused = _rows(models, file)

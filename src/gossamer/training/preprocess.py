@@ -67,7 +67,7 @@ class Step(Protocol):
     released_as: ClassVar[type[Gaussian]]  # as its summary is
 
     def summary(self, source: Source, dataset: Dataset) -> Summary:
-        """What is released of these records; its size follows from public facts."""
+        """Return the summary that is released of these records; its size follows from public facts."""
         ...
 
     def compute(self, source: Source, dataset: Dataset, released: Released) -> Values:
@@ -75,7 +75,7 @@ class Step(Protocol):
         ...
 
     def check(self, source: Source, dataset: Dataset, values: Values) -> bool:
-        """Whether the values have the names and shapes that `compute` gives."""
+        """Return True if the values have the names and shapes that `compute` gives."""
         ...
 
     def apply(self, source: Source, dataset: Dataset, values: Values) -> Dataset:
@@ -138,7 +138,7 @@ NOTICEABLE = 2.0  # standard deviations of noise: a share or a variance below ma
 
 
 class _Standardise:
-    """What both kinds share: a middle and a spread of u, the value in its declared range."""
+    """The common part of both kinds: a middle and a spread of u, the value in its declared range."""
 
     part: ClassVar[float] = 4.0
 
@@ -288,7 +288,7 @@ def file_of(step: Step) -> str:
 
 
 def bytes_of_preprocessing(parts: Parts) -> int:
-    """What the hosted nodes' releases take on their way to all others."""
+    """Return the bytes of the hosted nodes' releases on their way to all others."""
     o, others = parts.plan, parts.plan.config.nodes - 1
     numbers = sum(step.summary(o.config.data, parts.dataset).size for step in steps_of(o.config.data))
     return len(parts.nodes) * others * 4 * numbers

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from gossamer.accounting import calibrate
-from gossamer.accounting.claimed import Claim
 from gossamer.accounting.observers import EVERYONE, ONE_RECORD, RECORD, Observer, Unit
 from gossamer.accounting.profiles import TradeOff, gdp_epsilon, gdp_mu
 from gossamer.accounting.proven import Proven, curve, profile, proven
-from gossamer.accounting.recompute import Sharing, Spent, by_observer, finite, group_epsilons, sharing
+from gossamer.accounting.recompute import Sharing, Spent, group_epsilons, sharing
 from gossamer.accounting.releases import (
     CLIPPED_LOT,
     Event,
@@ -37,9 +36,11 @@ from gossamer.kernels.rounding import excess
 from gossamer.mechanism.clipping import After, Schedule, extremes
 from gossamer.mechanism.noise import NoiseKind, Participation
 from gossamer.mechanism.noise.shaped import magnitude
-from gossamer.methods.claims import ClaimRule, Draws
+from gossamer.methods.claims import Claim, ClaimRule, Draws
 from gossamer.options.stage import STAGES
 from gossamer.options.types import LEAST_BOUND, MOST_BOUND
+from gossamer.results.certificate import by_observer
+from gossamer.results.rundir import finite
 from gossamer.training.preprocess import paid_event, planned_events, steps_of
 
 DRAWN = 0.05  # relative tolerance of figures for charts
@@ -93,7 +94,7 @@ class PrivacyPlan(Draws):
 
     @property
     def unit(self) -> str:
-        """What every ε here protects, in words."""
+        """The unit that every ε here protects, in words."""
         return self.protects.words(self.copies)
 
     @property
@@ -157,7 +158,7 @@ class PrivacyPlan(Draws):
                 for k, r in zip(at, rounds, strict=True)
             ]
             bounds = curve(events, marks, node.delta, self.adjacency, observer=self.observer, tolerance=tolerance)
-            proofs = [finite(e) for e in bounds]
+            proofs = finite(bounds)
         return [(self.claimed(node, k).epsilon, proof) for k, proof in zip(at, proofs, strict=True)]
 
     def claimed(self, node: NodePlan, draws: int | None = None) -> Claim:
@@ -173,7 +174,7 @@ class PrivacyPlan(Draws):
         return proven(self.planned(node), node.delta, self.adjacency, observer=self.observer)
 
     def without_rounding(self) -> tuple[float, float] | None:
-        """What of the clip the noise also covers, as a share, and about the worst node's ε if sums were exact.
+        """Return the share of the clip that noise covers for rounding, and about the worst node's ε if sums were exact.
 
         As a Gaussian's with so much more noise, which is as good as a price where the share is small. None where
         nothing is proven, or where sums are not of clipped records.
@@ -204,7 +205,7 @@ class PrivacyPlan(Draws):
         return TradeOff.of([*epsilons, figure], [*deltas, self.delta])
 
     def priced(self, node: NodePlan) -> tuple[str, list[float], int] | None:
-        """What an accountant is asked about in place of a node's draws, as `SamplingKind.priced` has it.
+        """Return what an accountant is asked about in place of a node's draws, as `SamplingKind.priced` has it.
 
         None where other events are around them, or noise is not Gaussian. A lot that is clipped as a whole costs what a
         lot of fixed size does, however it was drawn: see `accounting.pairs`.
@@ -265,7 +266,7 @@ class PrivacyPlan(Draws):
         )
 
     def sharing(self) -> tuple[Sharing | None, list[Spent]]:
-        """How the nodes share noise, and what each will spend; nothing where every node draws its own."""
+        """Return how the nodes share noise, and what each will spend; nothing where every node draws its own."""
         if self.observer.colluders is None:
             return None, []
         kinds: dict[tuple[Any, ...], Spent] = {}
@@ -373,7 +374,7 @@ class Pool:
 
     @property
     def rate(self) -> float:
-        """What is priced: no record is drawn more often."""
+        """The rate that is priced: no record is drawn more often."""
         return max(self.rates)
 
 
@@ -388,14 +389,16 @@ def pool(config: RunConfig, records: Sequence[int], pairs: Sequence[tuple[float,
         rate, lot = config.privacy.sampling.pooled(total, lot)
         return Pool(total, lot, [rate] * n)
     if config.privacy.sampling.make_uneven([1.0]) is None:
-        problem = "cannot give nodes of different sizes equal weight in the pooled records of baseline = 'central'"
-        remedy = "use kind = 'poisson' or weighting = 'size'"
-        raise UserError(problem, key="privacy.sampling.kind", value=config.privacy.sampling.kind, remedy=remedy)
+        raise UserError(
+            f"privacy.sampling.kind = {config.privacy.sampling.kind!r} cannot give nodes of different sizes equal "
+            "weight in the pooled records of baseline = 'central'; use kind = 'poisson' or weighting = 'size'."
+        )
     rates = [lot / (n * J) for J in records]
     if max(rates) > 1:
-        problem = f"would draw each record of the smallest node {max(rates):.3g} times a round in baseline = 'central'"
-        remedy = "use a smaller privacy.sampling.rate or weighting = 'size'"
-        raise UserError(problem, key="weighting", value="uniform", remedy=remedy)
+        raise UserError(
+            f"weighting = 'uniform' would draw each record of the smallest node {max(rates):.3g} times a round in "
+            "baseline = 'central'; use a smaller privacy.sampling.rate or weighting = 'size'."
+        )
     return Pool(total, lot, rates)
 
 
@@ -404,20 +407,20 @@ def most_nodes(config: RunConfig) -> int:
     return max(config.data.partition.most_copies(config.nodes), min(config.privacy.max_sites, config.nodes))
 
 
-def why_copies(config: RunConfig) -> tuple[str, object, str]:
-    """(key, value, what it does): by what the same unit is on several nodes."""
+def why_copies(config: RunConfig) -> str:
+    """How a sentence begins about the key by which the same unit is on several nodes."""
     if config.privacy.max_sites > 1:
-        return "privacy.unit.max_sites", config.privacy.max_sites, "has a person on several nodes"
-    return "data.partition.kind", config.data.partition.kind, "puts copies of a record on several nodes"
+        return f"privacy.unit.max_sites = {config.privacy.max_sites} has a person on several nodes"
+    return f"data.partition.kind = {config.data.partition.kind!r} puts copies of a record on several nodes"
 
 
 def _refuse_unequal(config: RunConfig, nodes: Sequence[NodePlan]) -> None:
     """Copies of a record, or the parts of a person, are priced as so many nodes that do the same."""
     if len({(node.delta, node.spends) for node in nodes}) > 1:
-        key, value, copies = why_copies(config)
-        problem = f"{copies}, which are priced together only where all have the same size, budget and sampling"
-        remedy = "give all the same (data.records: one number for all)"
-        raise UserError(problem, key=key, value=value, remedy=remedy)
+        raise UserError(
+            f"{why_copies(config)}, which are priced together only where all have the same size, budget and sampling; "
+            "give all the same (data.records: one number for all)."
+        )
 
 
 def _evaluation_events(config: RunConfig, base: PrivacyPlan) -> tuple[Event, ...]:
@@ -450,8 +453,7 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
             factor = given / base.shape(base.draws_before)
             node = replace(node, factor=factor, end=_end(base, node))
         elif epsilon is None:
-            remedy = "set it, or set privacy.noise.multiplier to fix the noise yourself"
-            raise UserError("is not set", key="privacy.epsilon", remedy=remedy)
+            raise UserError("privacy.epsilon is not set; set it, or fix the noise by privacy.noise.multiplier.")
         elif config.mode == "paper":
             factor, end = base.claim.noise(base, node.rate, epsilon, node.delta)
             node = replace(node, factor=factor, end=_end(base, node) if end is None else end)
@@ -475,7 +477,7 @@ def _calibrate(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> NodePlan
 
 
 def _preprocessing_events(config: RunConfig, base: PrivacyPlan, node: NodePlan) -> tuple[Event, ...]:
-    """What preprocesses the records: alone it costs its share of ε, of all runs and copies.
+    """Return the events of preprocessing: alone they cost their share of ε, of all runs and copies.
 
     What training may then cost is what all releases together leave of ε: no less than the rest.
     """
@@ -483,9 +485,7 @@ def _preprocessing_events(config: RunConfig, base: PrivacyPlan, node: NodePlan) 
     if steps and base.noise.adds:
         assert share is not None
         if node.epsilon is None:
-            raise UserError(
-                f"privacy.preprocessing = {share:g} is a share of privacy.epsilon, which is not set; set it."
-            )
+            raise UserError(f"privacy.preprocessing = {share:g} is a share of privacy.epsilon; set that too.")
         paid = share * node.epsilon
     times = config.privacy.runs * base.copies
     return planned_events(steps, base.adjacency, epsilon=paid, delta=node.delta, times=times)
@@ -507,9 +507,10 @@ def _check_bounds(config: RunConfig, draws: int) -> None:
     least, largest = extremes(clip.schedule(draws), draws)
     if not (least >= LEAST_BOUND and largest <= MOST_BOUND):
         extreme = least if least < LEAST_BOUND else largest
-        problem = f"has a bound of {extreme:.3g} in one of its draws, which float32 cannot keep to"
-        remedy = f"stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them"
-        raise UserError(problem, key="privacy.clip.kind", value=clip.kind, remedy=remedy)
+        raise UserError(
+            f"privacy.clip.kind = {clip.kind!r} has a bound of {extreme:.3g} in one of its draws, which float32 cannot "
+            f"keep to; stay between {LEAST_BOUND:g} and {MOST_BOUND:g} in all of them."
+        )
 
 
 def _check_noise(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
@@ -519,9 +520,8 @@ def _check_noise(config: RunConfig, base: PrivacyPlan, factor: float) -> None:
     if not (noise.least >= LEAST_NOISE and noise.largest <= MOST_NOISE):
         scale = noise.least if noise.least < LEAST_NOISE else noise.largest
         raise UserError(
-            f"would have scale {scale:.3g} in one of the draws, which float32 cannot represent",
-            key="privacy.noise",
-            remedy="use another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip",
+            f"privacy.noise would have scale {scale:.3g} in one of the draws, which float32 cannot represent; use "
+            "another privacy.noise.multiplier, privacy.noise.schedule or privacy.clip."
         )
 
 
@@ -540,7 +540,7 @@ def _proven_factor(base: PrivacyPlan, node: NodePlan, epsilon: float, runs: int)
 
 
 def _end(base: PrivacyPlan, node: NodePlan) -> float:
-    """Where the noise ends, in units of its scale: as asked, or so far out that truncating costs next to nothing."""
+    """Return the end of the noise, in units of its scale: as set, or so far out that truncating costs little."""
     if not base.noise.truncated:
         return math.inf
     if base.noise.bound is not None:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from gossamer.accounting.ledger import LedgerBook, ledger_paths
-from gossamer.accounting.recompute import finite, recompute
+from gossamer.accounting.recompute import recompute
 from gossamer.config.schema import RunConfig
 from gossamer.data.arrays import listed
 from gossamer.errors import UserError
@@ -49,6 +49,7 @@ from gossamer.results.rundir import (
     RunLock,
     digest_of,
     digest_of_object,
+    finite,
     free_path,
     ledgers_here,
     manifest_digest,
@@ -95,7 +96,7 @@ SHARED = (
 
 @dataclass(frozen=True, repr=False)
 class Outcome(UsesModels):
-    """What came of a run."""
+    """The outcome of a run."""
 
     result: dict[str, Any]  # what `--json` prints
     certificate: dict[str, Any]
@@ -156,12 +157,11 @@ class Run:
         here, book = blocks_here(group), None
         try:
             agreed(group, lambda: accounts.reserve(now()))
+            manifest = new_manifest(parts, identity, here) if group.first_here else {}
             key: RunKey | None = agreed(
-                group,
-                lambda: _first_files(parts, directory, lock, new_manifest(parts, identity, here)),
-                here=group.first_here,
+                group, lambda: _first_files(parts, directory, lock, manifest), here=group.first_here
             )
-            book = agreed(group, lambda: _new_book(parts, directory, lock, group, here))
+            book = agreed(group, lambda: _new_book(parts, directory, lock, group, manifest))
             sent = bytes_of_preprocessing(parts)
             parts = preprocessed(parts, group, book, directory)
             reader = parts.agreed(group, identity, 0).reader(book)
@@ -316,12 +316,13 @@ class Run:
         """Of the last complete round; the one before goes once every process has its part of this one."""
         if self._complete is None:
             return
-        (done, tensors, sent), self._complete = self._complete, None
+        done, tensors, sent = self._complete
         config, layout = self.plan.config, layout_of(self.plan.stack, self.state)
         facts = {"run": self.identity, "round": done, "bytes_sent": sent, "seconds": self.elapsed}
         facts |= {"layout": layout, "ledgers": self.book.marks()}
         folder = self.directory.checkpoints
         checkpoint.save(folder, self.group.nodes, config.nodes, tensors, **facts)
+        self._complete = None  # only now: an interrupt while it was written leaves it to `stoppable`
         if config.checkpoints.every is None:
             self.group.join([done])  # every process has its part on disk
             if self.group.first_here:
@@ -437,7 +438,7 @@ def _send(tracker: Any, row: dict[str, Any]) -> None:
 
 
 def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest: dict[str, Any]) -> RunKey:
-    """What the processes of a machine share. The manifest comes last: with it a run has begun."""
+    """Write the files that processes of a machine share. The manifest comes last: with it a run has begun."""
     o, notes = parts.plan, [f"The hold-out is {NOT_PUBLIC}."] if parts.private_hold_out else []
     figures, settings, topology = o.privacy.figures(), o.asked.model_dump(), o.topology.to_json()
     facts = planned_facts(o, figures, notes)
@@ -460,13 +461,16 @@ def _first_files(parts: Parts, directory: RunDirectory, lock: RunLock, manifest:
     return key
 
 
-def _new_book(parts: Parts, directory: RunDirectory, lock: RunLock, group: Group, here: list[range]) -> LedgerBook:
-    """The ledgers of the nodes hosted here, with the key of this machine's own manifest."""
+def _new_book(
+    parts: Parts, directory: RunDirectory, lock: RunLock, group: Group, manifest: dict[str, Any]
+) -> LedgerBook:
+    """The ledgers of the nodes hosted here, which name the manifest that this machine's first process has written."""
     if not group.first_here:
         lock.take()
-    manifest = read_manifest(directory.path)
-    headers = ledger_headers(parts, manifest["run"], manifest_digest(manifest))
-    path = ledger_paths(directory.path, here)[group.nodes]
+        manifest = read_manifest(directory.path)
+    blocks, digest = ledgers_here(manifest), manifest_digest(manifest)
+    headers = ledger_headers(parts, manifest["run"], digest)
+    path = ledger_paths(directory.path, blocks)[group.nodes]
     return LedgerBook.create(path, headers, sync=group.spread)
 
 
@@ -475,9 +479,7 @@ def _own_key(parts: Parts, path: Path, manifest: dict[str, Any]) -> RunKey:
     key = RunKey.read(path, manifest["key"])
     marked, here = manifest.get("records_mark"), records_mark(parts, key)
     if None not in (marked, here) and marked != here:
-        raise UserError(
-            f"--resume {path} was begun with other records, or with these in another order; give it the same again."
-        )
+        raise UserError(f"--resume {path} began with other records, or in another order; give the same.")
     return key
 
 
@@ -486,7 +488,7 @@ def unwritable(path: Path, error: OSError) -> UserError:
 
 
 def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
-    """About twenty if not said otherwise: a stop then costs a twentieth of the run, and of the budget, at most."""
+    """About twenty by default: a stop then costs a twentieth of the run, and of the budget, at most."""
     every = every or max(1, -(-rounds // 20))
     return {*range(every, rounds + 1, every), rounds}
 
@@ -494,7 +496,7 @@ def checkpoint_rounds(rounds: int, every: int | None) -> set[int]:
 def result_of(
     config: RunConfig, certificate: dict[str, Any], row: dict[str, Any], *, seconds: float, run_dir: str
 ) -> dict[str, Any]:
-    """What `--json` prints: the certificate's figures and the last evaluation's."""
+    """Return what `--json` prints: the certificate's figures and the last evaluation's."""
     evaluated = {k: v for k, v in row.items() if k not in ("round", "epsilon_claimed", "epsilon_proven")}
     return {
         **{key: certificate[key] for key in SHARED},
@@ -597,6 +599,6 @@ def _elsewhere(run: Run) -> dict[str, Any]:
             }
         )
         curves += [entry["curve"]] if entry.get("curve") else []
-    largest = [[finite(max(point)) for point in zip(*curves, strict=True)]] if curves else []
+    largest = [finite([max(point) for point in zip(*curves, strict=True)])] if curves else []
     note = PLANNED_ELSEWHERE if any(one is None for one in stated) else STATED_ELSEWHERE
     return {"elsewhere": entries, "curves": largest, "notes": [note]}

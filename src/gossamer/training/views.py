@@ -1,4 +1,4 @@
-"""What each observer of a planned run with exact means learns: one node of another, a coalition, an outsider."""
+"""Views of a planned run with exact means: what one node learns of another, what a coalition does, an outsider."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ class NetworkPlan:
         """The same with what the nodes did release, from their verified ledgers; a draw's number is its mean's."""
         written = read_all(ledgers)
         if sorted(written) != list(range(self.exchanges.nodes)):
-            raise UserError(
-                f"{ledgers} holds the ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due."
-            )
+            raise UserError(f"{ledgers} has ledgers of {len(written)} of {self.exchanges.nodes} nodes; all are due.")
         histories = tuple(_alone(written[u][1]) for u in sorted(written))
         for u, (own, planned) in enumerate(zip(histories, self.histories, strict=True)):
             # What is seen of a release follows from the planned noise of all: of another one it would be too little.
@@ -150,7 +148,7 @@ def _alone(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def network_figures(o: Plan, ledgers: Path | None = None) -> dict[str, Any] | None:
-    """What a plan, or the run of these ledgers, shows of every node to one other and to an outsider; None: not priced.
+    """Return what a plan, or a run by its ledgers, shows of every node to one other and to an outsider; or None.
 
     Only where it takes no time: full lots have a closed form, sampled ones a composition for many pairs.
     """

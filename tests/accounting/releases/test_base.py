@@ -4,10 +4,10 @@ import math
 from dataclasses import FrozenInstanceError, fields
 
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.releases import ADJACENCIES, KINDS, SAMPLINGS, Noised, release
 from gossamer.accounting.secrets import Secrets
-from gossamer.errors import UserError
 
 CONSTANTS = {
     "bound": 50.0, "shape": 2.0, "dimensions": 1, "nodes": 5, "colluders": 1, "ratio": 10.0,
@@ -58,10 +58,7 @@ def test_how_far_a_sum_moves_and_what_sampling_hides(sampling):
 
 
 def test_a_wrong_word_is_shown_with_the_right_ones():
-    with pytest.raises(
-        UserError,
-        match=r"event sampling = 'some'.*fixed-size, full, one-pass, balls-and-bins",
-    ):
+    with expect_refusal("sampling", "some", "fixed-size full one-pass balls-and-bins"):
         make("gaussian", sampling="some")
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.balls import one_pass
+from tests.support.refusals import expect_refusal
 from tests.support.releases import gaussian
 
 from gossamer.accounting.releases import (
@@ -22,7 +23,6 @@ from gossamer.accounting.releases import (
     of_several_runs,
     release,
 )
-from gossamer.errors import UserError
 
 VALUES = {
     "sigma": st.floats(0, 1e300),
@@ -101,14 +101,14 @@ def test_a_line_of_the_ledger():
 )
 def test_a_wrong_release_is_refused_by_name(key, value):
     values = {"kind": "gaussian", "sigma": 1.0, **COMMON, key: value}
-    with pytest.raises(UserError, match=f"event {key}"):
+    with expect_refusal(key):
         release(values.pop("kind"), **values)
 
 
 def test_a_release_needs_its_constants():
-    with pytest.raises(UserError, match="'truncated-laplace' lacks the constant 'bound'"):
+    with expect_refusal(key="event", names="truncated-laplace bound"):
         release("truncated-laplace", sigma=1.0, **COMMON)
-    with pytest.raises(UserError, match="'generalised-gaussian' lacks the constant 'shape'"):
+    with expect_refusal(key="event", names="generalised-gaussian shape"):
         release("generalised-gaussian", sigma=1.0, **COMMON)
 
 

@@ -4,13 +4,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.support.refusals import expect_refusal
 from tests.support.releases import gaussian
 
 from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition
 from gossamer.accounting.pairs import GaussianPair
 from gossamer.accounting.profiles import Noise
 from gossamer.accounting.releases import OneSided
-from gossamer.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_a_lot_clipped_as_a_whole_costs_what_one_of_fixed_size_does(sampling, ra
 
 
 def test_only_lots_that_are_drawn_anew_are_clipped_as_a_whole():
-    with pytest.raises(UserError, match="clipped"):
+    with expect_refusal(key="clipped", value="lot"):
         replace(gaussian(4.0, sampling="one-pass", rate=0.1), clipped="lot")
-    with pytest.raises(UserError, match="clipped"):
+    with expect_refusal(key="clipped", value="node"):
         replace(gaussian(4.0), clipped="node")
 
 

@@ -3,13 +3,13 @@
 import math
 
 import pytest
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.observers import EVERYONE, FINAL_MODELS, coalition, colluders
 from gossamer.accounting.profiles import gdp_epsilon
 from gossamer.accounting.proven import curve, profile, proven
 from gossamer.accounting.releases import Event, Gaussian, Pairwise
 from gossamer.accounting.secrets import Secrets
-from gossamer.errors import UserError
 
 COMMON = {"sensitivity": 1.0, "sampling": "full", "rate": 1.0, "adjacency": "add-remove"}
 
@@ -99,10 +99,10 @@ def test_it_reads_back_from_a_ledger():
     ],
 )
 def test_nonsense_is_refused(changes):
-    with pytest.raises(UserError, match=f"event {next(iter(changes))}"):
+    with expect_refusal(next(iter(changes))):
         pairwise(**{"secrets": Secrets.complete(20).digest, **changes})
 
 
 def test_masks_beyond_what_can_be_priced_are_refused():
-    with pytest.raises(UserError, match=r"event ratio = 10000000.0.*0 to 1e\+06"):
+    with expect_refusal(key="ratio", value="10000000.0", names="1e+06", remedy=True):
         pairwise(ratio=1e7)

@@ -11,13 +11,13 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.refusals import expect_refusal
 from tests.support.weights import minilm_weights, small_minilm
 from torch import Tensor
 
 from gossamer.data.features.minilm import FEATURES, HEAD_WIDTH, MiniLM, encoder
 from gossamer.data.features.pipeline import applied, statements
 from gossamer.data.origins import WEIGHTS
-from gossamer.errors import UserError
 
 
 def reference(weights: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
@@ -115,6 +115,23 @@ def test_features_of_a_text_alone_and_among_others(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(features, alone, rtol=0, atol=1e-4)
 
 
+def test_the_first_layers_as_a_step_and_the_rest_as_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Together they are the encoder; a place without a token, and a text without any, have states of 0."""
+    weights = small_minilm(monkeypatch, tmp_path, layers=3)
+    tokens = torch.cat([some_tokens(50, 24, texts=40), torch.zeros(1, 24, dtype=torch.long)]).float()
+    whole = MiniLM(weights, 24)
+    for trunk in (1, 2):
+        states = applied(tokens.numpy(), [{"kind": "minilm", "trunk": trunk}], load=lambda *_: pytest.fail("no set"))
+        assert states.shape == (41, 24, FEATURES)
+        np.testing.assert_array_equal((states != 0).any(2), tokens.numpy() > 0)
+        rest = encoder(24, first=trunk)
+        assert set(rest.state_dict()) < set(whole.state_dict())
+        with torch.no_grad():
+            np.testing.assert_allclose(rest(torch.from_numpy(states)), whole(tokens), rtol=0, atol=1e-4)
+    with expect_refusal("trunk", 3):
+        applied(tokens.numpy(), [{"kind": "minilm", "trunk": 3}], load=lambda *_: pytest.fail("no set"))
+
+
 def test_a_text_without_tokens_has_finite_features_and_gradients() -> None:
     network = MiniLM(minilm_weights(1), 8)
     network(torch.zeros(2, 8)).sum().backward()
@@ -124,11 +141,11 @@ def test_a_text_without_tokens_has_finite_features_and_gradients() -> None:
 def test_what_they_owe_to_is_stated_and_other_records_are_refused() -> None:
     (sentence,) = statements(["minilm"])
     assert all(part in sentence for part in ("minilm-l6", "Apache-2.0", "53aa5117"))
-    with pytest.raises(UserError, match="needs tokens"):
+    with expect_refusal(key="data.transform", names="tokens"):
         applied(np.zeros((2, 1, 8, 8), np.float32), ["minilm"], load=lambda *_: None)  # type: ignore[arg-type, return-value]
 
 
 def test_longer_texts_than_there_are_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small_minilm(monkeypatch, tmp_path)
-    with pytest.raises(UserError, match="40 places"):
+    with expect_refusal(key="texts", names="40"):
         encoder(41)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from tests.support.features import SMALL_PATCHES, features, images
+from tests.support.refusals import expect_refusal
 from torch import Tensor
 
 from gossamer.data.features.patches import Patches, k_means, normalised
 from gossamer.data.features.steps import Apply, named_steps, set_up
-from gossamer.errors import UserError
 
 PATCHES = Patches(public="p", size=4, filters=7, pool=3)
 
@@ -94,31 +94,31 @@ def test_bright_images_are_seen_as_well_as_dark_ones() -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        ({"kind": "patches"}, "public is missing"),
-        ({"kind": "patches", "public": None}, "must name a data set"),
-        ({"kind": "patches", "public": "p", "size": 1}, "size = 1 must be at least 2"),
-        ({"kind": "patches", "public": "p", "size": 10, "pool": 4}, "3 places for a patch"),
-        ({"kind": "patches", "public": "p", "filters": 0}, "filters = 0 must be at least 1"),
-        ({"kind": "patches", "public": "p", "threshold": -1.0}, "must be at least 0"),
-        ({"kind": "patches", "public": "p", "threshold": float("inf")}, "threshold = inf"),
-        ({"kind": "patches", "public": "p", "rows": 1}, "rows = 1 must be at least 2"),
-        ({"kind": "patches", "public": "p", "seed": 2**70}, "seed = "),
-        ({"kind": "patches", "public": {"kind": "p", "scale": "unit-ball"}}, "has scale; leave it out"),
-        ({"kind": ["patches"]}, "is not known; it can be"),
-        ({"kind": "beside", "branches": []}, "branches = .. must have at least"),
-        ({"kind": "beside", "branches": [["wavelets"]]}, "is not known; it can be"),
-        ({"kind": "beside", "branches": [[{"kind": "log", "base": 2}]]}, "is not a key"),
-        ({"kind": "beside", "branches": ["scattering"]}, "must be a list"),
+        ({"kind": "patches"}, "data.transform.public missing"),
+        ({"kind": "patches", "public": None}, "data.transform.public"),
+        ({"kind": "patches", "public": "p", "size": 1}, "data.transform.size 1 2"),
+        ({"kind": "patches", "public": "p", "size": 10, "pool": 4}, "patches.pool 4 3"),
+        ({"kind": "patches", "public": "p", "filters": 0}, "data.transform.filters 0 1"),
+        ({"kind": "patches", "public": "p", "threshold": -1.0}, "data.transform.threshold -1.0 0"),
+        ({"kind": "patches", "public": "p", "threshold": float("inf")}, "data.transform.threshold inf"),
+        ({"kind": "patches", "public": "p", "rows": 1}, "data.transform.rows 1 2"),
+        ({"kind": "patches", "public": "p", "seed": 2**70}, "data.transform.seed"),
+        ({"kind": "patches", "public": {"kind": "p", "scale": "unit-ball"}}, "data.transform.public scale"),
+        ({"kind": ["patches"]}, "known"),
+        ({"kind": "beside", "branches": []}, "data.transform.branches []"),
+        ({"kind": "beside", "branches": [["wavelets"]]}, "known"),
+        ({"kind": "beside", "branches": [[{"kind": "log", "base": 2}]]}, "data.transform.branches[0][0].base key"),
+        ({"kind": "beside", "branches": ["scattering"]}, "data.transform.branches[0] scattering"),
     ],
 )
 def test_mistakes_are_one_sentence(step: Any, words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
+    with expect_refusal(names=words) as caught:
         features(images(), step, public=images(seed=1))
     assert "\n" not in str(caught.value)
 
 
 def test_patches_need_images_and_enough_of_them() -> None:
-    with pytest.raises(UserError, match="needs images"):
+    with expect_refusal(key="data.transform", names="images"):
         set_up(named_steps([SMALL_PATCHES]), (64,))
-    with pytest.raises(UserError, match="of 900 public patches"):
+    with expect_refusal(key="filters", value="9999", names="900"):
         features(images(), {**SMALL_PATCHES, "filters": 9999, "rows": 2000}, public=images(60, seed=1))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from tests.support.features import SMALL_PATCHES, apply, features, images, made, pictures, table
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.dataset import Dataset
 from gossamer.data.features import pipeline, steps
 from gossamer.data.load import load
-from gossamer.errors import UserError
 
 
 def test_no_training_record_changes_the_features_of_another() -> None:
@@ -70,6 +70,26 @@ def test_a_fit_takes_the_public_sets_kept_stage(own_cache: Path, monkeypatch: py
     assert 0 in seen  # nothing had to be done to the public records any more
 
 
+def test_own_records_find_the_public_sets_costly_stage_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records themselves are computed again and kept nowhere; the public set's stage is kept by its content."""
+    steps = [
+        "scattering",
+        {"kind": "standardise", "public": "p"},
+        {"kind": "projection", "public": "p", "dimensions": 3},
+    ]
+    seen: list[str] = []
+    plain = pipeline._apply
+    monkeypatch.setattr(pipeline, "_apply", lambda s, x, label: (seen.append(label), plain(s, x, label))[1])
+    first = apply(made(pictures()), *steps, public=made(pictures()[::-1])).x_train
+    assert [label for label in seen if label.startswith("public")] == ["public features of made"]
+    seen.clear()
+    assert np.array_equal(apply(made(pictures()), *steps, public=made(pictures()[::-1])).x_train, first)
+    assert not any(label.startswith("public") for label in seen)
+    assert len([*own_cache.rglob("x_train.npy")]) == 1
+    apply(made(pictures()), *steps, public=made(pictures()[::-1] / 2))
+    assert any(label.startswith("public") for label in seen)
+
+
 def test_records_of_the_users_own_are_copied_nowhere(own_cache: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x_train=table(), y_train=np.arange(60) % 2)
     data = load("npz", path=str(tmp_path / "own.npz"), classes=2, transform=["unit-norm"])
@@ -87,7 +107,7 @@ def test_own_records_may_name_an_own_public_file(tmp_path: Path) -> None:
 
 
 def test_a_public_set_of_another_shape_is_refused() -> None:
-    with pytest.raises(UserError, match="shape"):
+    with expect_refusal(key="public", value="p"):
         apply(made(table()), {"kind": "standardise", "public": "p"}, public=made(table(columns=4)))
 
 
@@ -103,19 +123,19 @@ def test_the_training_set_is_known_by_its_records() -> None:
         None,
         {},
     )
-    with pytest.raises(UserError, match="training records"):
+    with expect_refusal(key="public", value="p"):
         apply(made(x), step, public=subset)
     fresh = table(seed=1)
     apply(made(x), step, public=made(fresh))
     for copies in (1, 3, 15):  # of thirty: not only a set that is mostly the training set
         mixed = fresh.copy()
         mixed[:copies] = x[:copies]
-        with pytest.raises(UserError, match="training records"):
+        with expect_refusal(key="public", value="p"):
             apply(made(x), step, public=made(mixed))
 
 
 def test_public_records_that_are_all_alike_are_refused() -> None:
-    with pytest.raises(UserError, match="all alike"):
+    with expect_refusal(key="public", value="p"):
         apply(
             made(table()),
             {"kind": "projection", "public": "p", "dimensions": 2},
@@ -148,7 +168,7 @@ def test_what_beside_computed_is_kept_under_all_its_options(own_cache: Path, mon
 def test_a_public_set_inside_a_branch_must_not_be_the_training_set() -> None:
     x = images()
     for public in (x, x[:-2], x[19::-1].repeat(2, 0)):
-        with pytest.raises(UserError, match="training records"):
+        with expect_refusal(key="public", value="p"):
             features(x, {"kind": "beside", "branches": [[SMALL_PATCHES]]}, public=public)
 
 

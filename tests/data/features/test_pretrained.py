@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.features import images
+from tests.support.refusals import expect_refusal
 from tests.support.weights import as_file, published, random_weights
 from torch.nn import functional
 
@@ -18,7 +19,6 @@ from gossamer.data.features.pipeline import applied, shape_after, statements, tr
 from gossamer.data.features.pretrained import EfficientNetLite, Pretrained
 from gossamer.data.features.steps import Apply, named_steps, set_up
 from gossamer.data.origins import WEIGHTS, Weights
-from gossamer.errors import UserError
 from gossamer.training.plan import Plan
 
 SMALL = {"kind": "pretrained", "weights": "efficientnet-lite0", "side": 32}
@@ -130,22 +130,22 @@ def test_the_statement_stands_beside_every_result() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"weights": "efficientnet-lite9"}, "there are efficientnet-lite0"),
-        ({"side": 8}, "side = 8 must be at least 32"),
-        ({"stages": 8}, "must be at most 7"),
-        ({"stages": -1}, "must be at least 0"),
-        ({"weights": 3}, "weights = 3 must be text"),
-        ({"public": "mnist"}, "is not a key"),
+        ({"weights": "efficientnet-lite9"}, "weights efficientnet-lite9"),
+        ({"side": 8}, "data.transform.side 8 32"),
+        ({"stages": 8}, "data.transform.stages 8 7"),
+        ({"stages": -1}, "data.transform.stages -1 0"),
+        ({"weights": 3}, "data.transform.weights 3"),
+        ({"public": "mnist"}, "data.transform.public key"),
     ],
 )
 def test_refusals(options: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+    with expect_refusal(names=said):
         set_up(named_steps([{"kind": "pretrained", **options}]), (3, 32, 32))
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 32, 32)])
 def test_records_that_are_no_pictures(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UserError, match="pretrained needs"):
+    with expect_refusal(key="data.transform", names="pretrained"):
         set_up(named_steps(["pretrained"]), shape)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from tests.support.features import apply, images, made, table
+from tests.support.refusals import expect_refusal
 
 from gossamer.data.features.steps import Straighten, named_steps, set_up
-from gossamer.errors import UserError
 
 SIDE = 28
 
@@ -70,7 +70,7 @@ def test_as_a_step_of_a_transform() -> None:
     found = apply(data, "straighten").x_train
     assert found.shape == data.x_train.shape
     assert not np.allclose(found, data.x_train)
-    with pytest.raises(UserError, match="straighten needs images"):
+    with expect_refusal(key="data.transform", names="straighten"):
         apply(made(table()), "straighten")
-    with pytest.raises(UserError, match="is not a key"):
+    with expect_refusal(key="data.transform.limit", names="key"):
         set_up(named_steps([{"kind": "straighten", "limit": 2}]), (1, 8, 8))

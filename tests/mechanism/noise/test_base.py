@@ -15,9 +15,8 @@ from gossamer.accounting import releases
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import Geometric
 from gossamer.mechanism.noise import Levels, Participation
-from gossamer.mechanism.noise.base import COINS, COUNT, MASK, NOISE, SAMPLING, Silent
+from gossamer.mechanism.noise.base import COINS, COUNT, MASK, NOISE, SAMPLING, OwnNorm, Silent
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.mechanism.noise.schedules import OwnNorm
 from gossamer.mechanism.noise.shaped import Laplace, TruncatedGaussian, TruncatedGeneralised, TruncatedLaplace
 
 M, D = 3, 40

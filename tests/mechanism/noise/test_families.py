@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.mechanism import levels
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.mechanism.noise import Participation, families
 
 PART = Participation("full", 1.0, "add-remove")
@@ -32,5 +32,7 @@ def test_a_family_is_what_it_says_of_its_releases(name: str) -> None:
 
 
 def test_an_unknown_family_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UserError, match="gaussian, pairwise, laplace, truncated-laplace, truncated-gaussian"):
+    with expect_refusal(
+        key="privacy.noise.family.kind", value="cauchy", names="truncated-laplace truncated-gaussian", remedy=True
+    ):
         families.parse({"kind": "cauchy"})

@@ -10,7 +10,7 @@ from gossamer.accounting import releases
 from gossamer.kernels.noise import Stream
 from gossamer.mechanism.clipping import NoClip
 from gossamer.mechanism.noise import Participation
-from gossamer.mechanism.noise.schedules import OwnNorm
+from gossamer.mechanism.noise.base import OwnNorm
 
 
 def test_own_norm_noise_follows_the_gradient() -> None:

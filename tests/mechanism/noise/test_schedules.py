@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.mechanism.clipping import Constant, Geometric
 from gossamer.mechanism.noise import schedules
 from gossamer.mechanism.noise.gaussian import Gaussian
@@ -52,5 +52,5 @@ def test_a_schedule_is_of_the_family_asked_for_unless_it_is_about_another() -> N
 
 
 def test_a_budget_that_shrinks_is_refused() -> None:
-    with pytest.raises(UserError, match=r"ratio = 0.5"):
+    with expect_refusal(key="privacy.noise.schedule.ratio", value="0.5"):
         schedules.parse({"kind": "growing-budget", "ratio": 0.5})

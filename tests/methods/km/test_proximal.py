@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from tests.support.linear_problems import penalty_value
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.methods.km.proximal import L1, Box, SquaredL2, penalties, shrink
 from gossamer.methods.km.proximal import ElasticNet as ElasticNetPenalty
 
@@ -45,6 +45,6 @@ def test_shrinking_is_towards_zero_and_not_beyond() -> None:
 
 
 def test_a_box_that_is_empty_is_refused() -> None:
-    with pytest.raises(UserError, match=r"penalty.low = 1.0.*penalty.high = 0.0"):
+    with expect_refusal(key="penalty.low", value="1.0", names="penalty.high 0.0", remedy=True):
         penalties.parse({"kind": "box", "low": 1.0, "high": 0.0})
     penalties.parse({"kind": "box", "low": 1.0, "high": 1.0})

@@ -10,6 +10,7 @@ import torch
 from tests.support import configurations, without_replacement
 from tests.support.audits import verdict_of
 from tests.support.mechanism import thinner
+from tests.support.refusals import expect_refusal
 from torch import Tensor
 
 from gossamer.algorithms.base import Exponential
@@ -18,7 +19,6 @@ from gossamer.auditing.sensitivity import Searched, search
 from gossamer.auditing.trainings import NoLedger
 from gossamer.config import recipes
 from gossamer.config.layers import resolve
-from gossamer.errors import UserError
 from gossamer.kernels.noise import Stream
 from gossamer.kernels.rounding import EXCESS
 from gossamer.methods.without_replacement.algorithm import WithoutReplacement
@@ -224,8 +224,8 @@ def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[
         ({}, "messages", None, "--observer all"),  # the last write is in no message
         ({}, "all", "blank", "--canary blank"),
         ({}, "all", "lengths", "--canary lengths"),
-        ({"baseline": "central"}, "all", None, "baseline"),
-        ({"algorithm__controller": "local"}, "all", None, "nobody writes"),
+        ({"baseline": "central"}, "all", None, "baseline central"),
+        ({"algorithm__controller": "local"}, "all", None, "algorithm.controller local"),
         (
             {
                 "algorithm__kind": "with-replacement",
@@ -234,7 +234,7 @@ def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[
             },
             "all",
             None,
-            "one-pass",
+            "privacy.sampling.kind one-pass",
         ),
         (
             {
@@ -243,14 +243,14 @@ def test_sound_writes_are_not_accused_and_thinner_noise_is_caught(changes: dict[
             },
             "all",
             None,
-            "one-pass",
+            "privacy.sampling.kind one-pass",
         ),
     ],
 )
 def test_what_no_write_can_show_is_refused(
     changes: dict[str, Any], observer: str, canary: str | None, named: str
 ) -> None:
-    with pytest.raises(UserError, match=named):
+    with expect_refusal(names=named):
         attack_of(outlined(**changes), observer, canary)
 
 
@@ -307,7 +307,7 @@ def test_steps_within_the_lemma_keep_its_bound_and_nearly_reach_it(controller: s
 
 
 def test_nobody_writes_and_nothing_is_searched() -> None:
-    with pytest.raises(UserError, match="nobody writes"):
+    with expect_refusal(key="algorithm.controller", value="local"):
         search_writes(**{"algorithm.controller": "local"})
 
 

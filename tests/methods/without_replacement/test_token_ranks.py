@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file
 from tests.support.ledgers import histories
 from tests.support.pool import Pool
+from tests.support.refusals import expect_refusal
 from tests.support.tokens import token_rounds
 
 from gossamer.config.layers import resolve
 from gossamer.config.schema import RunConfig
-from gossamer.errors import UserError
 from gossamer.results import checkpoint
 from gossamer.results.headline import judged
 from gossamer.runtime.group import Alone, split
@@ -146,7 +146,7 @@ def test_only_what_was_released_leaves_a_rank(two_ranks: Pool, tmp_path: Path) -
     ],
 )
 def test_figures_of_local_models_do_not_travel(changes: dict[str, Any], key: str) -> None:
-    with pytest.raises(UserError, match=rf"algorithm\.{key} = 'local'.*must not travel between processes"):
+    with expect_refusal(f"algorithm.{key}", "local", "processes"):
         Plan.of(resolve(TOKEN, {**changes, "privacy.noise.source": "system"}))
     for allowed in ({"privacy.noise.source": "seeded"}, {"runtime.kind": "simulator", "mode": "paper"}):
         Plan.of(resolve(TOKEN, {"privacy.noise.source": "system", **changes, **allowed}))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.linalg import solve_discrete_lyapunov
+from tests.support.refusals import expect_refusal
 
 from gossamer.algorithms.base import Exponential
 from gossamer.algorithms.dsgd import DSGD
 from gossamer.algorithms.dsgt import DSGT
-from gossamer.errors import UserError
 from gossamer.runtime.group import SimulatedExchange
 from gossamer.runtime.loop import run
 from gossamer.topology.kinds import build as build_topology
@@ -77,7 +77,7 @@ def test_neighbourhood_bounds_dsgd_and_matches_its_closed_form() -> None:
 
 @pytest.mark.parametrize("contraction", [-0.1, 1.0, 1.5])
 def test_a_method_that_does_not_contract_has_no_neighbourhood(contraction: float) -> None:
-    with pytest.raises(UserError, match=f"contraction = {contraction}.*0 and below 1"):
+    with expect_refusal("contraction", contraction, remedy=True):
         neighbourhood(contraction=contraction, lr=0.1, sigma=1.0, dim=3)
 
 

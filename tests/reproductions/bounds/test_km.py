@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.accounting.claimed import km_sensitivity
-from gossamer.errors import UserError
+from gossamer.methods.claims import km_sensitivity
 from gossamer.topology.kinds import build
 from reproductions.bounds.km import composition, finite_sample, generalisation, mixed_noise
 
@@ -71,9 +71,9 @@ def test_composition_asks_more_than_a_record_on_one_node_costs() -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(UserError, match="deviation"):
+    with expect_refusal(key="deviation", value="0.0"):
         finite_sample(deviation=0.0, epsilon=1.0, delta=1e-3, nodes=5, largest_loss=1.0)
-    with pytest.raises(UserError, match="delta"):
+    with expect_refusal(key="epsilon", value="1.0", remedy=True):
         generalisation(epsilon=1.0, delta=2.0, nodes=5, largest_loss=1.0)
-    with pytest.raises(UserError, match="mixing"):
+    with expect_refusal(key="mixing", value="1.5"):
         mixed_noise(dim=2, sigma=1.0, nodes=3, mixing=1.5)

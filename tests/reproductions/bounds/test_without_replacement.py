@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from reproductions.bounds.without_replacement import theorem3, theorem4
 
 THREE: dict[str, Any] = {
@@ -30,7 +30,7 @@ def test_theorem_3_term_by_term() -> None:
 def test_fewer_writes_and_more_budget_are_better() -> None:
     assert theorem3(**{**THREE, "writes": 600.0}) < theorem3(**THREE)
     assert theorem3(**{**THREE, "epsilon": 2.0}) < theorem3(**THREE)
-    with pytest.raises(UserError, match="one pass"):
+    with expect_refusal(key="turns", value="12001", remedy=True):
         theorem3(**{**THREE, "turns": 12_001})
 
 
@@ -38,5 +38,5 @@ def test_theorem_4_falls_as_one_over_t() -> None:
     later = theorem4(**{**FOUR, "turn": 10_000})
     assert 0.009 < later / theorem4(**FOUR) < 0.012
     assert theorem4(**{**FOUR, "least_share": 0.5}) == pytest.approx(theorem4(**FOUR) / 100)
-    with pytest.raises(UserError, match="least_share"):
+    with expect_refusal(key="turn", value="100", names="least_share", remedy=True):
         theorem4(**{**FOUR, "least_share": 0.9})

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.certificates import certificate
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.live import SIGNS, LiveRun
 from gossamer.results.pages import render
 
@@ -41,9 +41,9 @@ def asked(run: Path, line: str) -> None:
 @pytest.mark.parametrize("missing", ["config.toml", "manifest.json"])
 def test_no_run_is_one_sentence(run: Path, missing: str) -> None:
     (run / missing).unlink()
-    with pytest.raises(UserError, match=f"has no {missing}"):
+    with expect_refusal(key="run", names=[missing]):
         LiveRun(run)
-    with pytest.raises(UserError, match="there is no such directory"):
+    with expect_refusal(key="nowhere", names="directory"):
         LiveRun(run / "nowhere")
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results import live as module
 from gossamer.results.live import LiveRun, LiveServer, watch
 
@@ -165,7 +165,7 @@ def test_a_port_in_use_and_one_that_is_none_are_a_sentence(run: Path, command: A
     assert code == 2
     assert errors.startswith(f"gossamer: --port {port} cannot be used: ")
     assert len(errors.splitlines()) == 1
-    with pytest.raises(UserError, match="--port 70000"):
+    with expect_refusal(key="--port", value="70000"):
         watch(run, port=70000)
     code, _, errors = command("watch", str(run / "checkpoints"))
     assert (code, len(errors.splitlines())) == (2, 1)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.support.certificates import by_observer
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.pages import certificate_page
 from gossamer.results.report import figures, read_runs, report
 
@@ -67,24 +67,24 @@ def test_who_may_collude_is_drawn_and_told_where_nodes_share_noise(copy: Path) -
 
 
 def test_mistakes_are_one_sentence(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere is not a run directory: there is no such directory"):
+    with expect_refusal(key="nowhere", names="directory"):
         report(tmp_path / "nowhere")
     mine = tmp_path / "thesis.html"
     mine.write_text("precious")
-    with pytest.raises(UserError, match=r"thesis.html exists and is not a report"):
+    with expect_refusal(key="--out", names="thesis.html"):
         report(copy, out=mine)
     assert mine.read_text() == "precious"
-    with pytest.raises(UserError, match="is a directory"):
+    with expect_refusal(key="--out", names="directory"):
         report(copy, out=tmp_path)
-    with pytest.raises(UserError, match="cannot be written"):
+    with expect_refusal(key="--out", names="written"):
         report(copy, out=tmp_path / "no" / "such" / "r.html")
     report(copy)
     report(copy)  # its own it writes again
     (copy / "metrics.jsonl").write_text("")
-    with pytest.raises(UserError, match="no metrics yet"):
+    with expect_refusal(key="copy", names="metrics"):
         report(copy)
     (copy / "metrics.jsonl").write_text("not json\n")
-    with pytest.raises(UserError, match="damaged"):
+    with expect_refusal(key="metrics.jsonl", names="damaged"):
         report(copy)
 
 
@@ -187,6 +187,6 @@ def test_a_tampered_certificate_runs_nothing_in_a_browser(browser: Any, copy: Pa
 def test_what_no_run_writes_is_one_sentence(copy: Path, file: str, key: str, value: Any) -> None:
     found = json.loads((copy / file).read_text())
     (copy / file).write_text(json.dumps({**found, key: value}))
-    with pytest.raises(UserError, match="does not hold what `gossamer run` writes"):
+    with expect_refusal(key="copy"):
         report(copy)
     assert not (copy / "report.html").exists()

@@ -6,9 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.headline import of_an_evaluation
 from gossamer.results.report import figures, page, read_runs
 
@@ -51,10 +50,10 @@ def test_budgets_are_what_was_asked_for(copy: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere is not a run directory: there is no such directory"):
+    with expect_refusal(key="nowhere", names="directory"):
         read_runs([tmp_path / "nowhere"])
     (copy / "manifest.json").write_text("{")
-    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+    with expect_refusal(key="manifest.json", names="damaged"):
         read_runs([copy])
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from tests.support.refusals import expect_refusal
 from tests.support.signed_runs import resign
 from torch import nn
 
-from gossamer.errors import UserError
 from gossamer.kernels.stack import ParameterStack
 from gossamer.results.trained import HeldWeights, StoredWeights, signed_files
 
@@ -58,23 +58,23 @@ def test_only_what_the_certificate_names_is_read(run: Path) -> None:
 
 def test_damaged_and_missing_models_are_named(run: Path) -> None:
     (run / "models.safetensors").write_bytes(b"\0" * 100)
-    with pytest.raises(UserError, match=r"models\.safetensors is damaged; put it back"):
+    with expect_refusal(key="models.safetensors", names="back", remedy=True):
         StoredWeights(resign(run)).of(0)
     shutil.copy(run / "average.safetensors", run / "models.safetensors")
-    with pytest.raises(UserError, match=r"models\.safetensors (is damaged|does not hold)"):
+    with expect_refusal(key="models.safetensors"):
         StoredWeights(resign(run)).of(0)
     (run / "model.json").unlink()
-    with pytest.raises(UserError, match=r"model\.json is missing, and the run had written it"):
+    with expect_refusal(key="model.json", names="missing"):
         StoredWeights(run)
     (run / "certificate.json").unlink()
-    with pytest.raises(UserError, match=r"has not ended, .* `gossamer run --resume"):
+    with expect_refusal(key="run", names="--resume", remedy=True):
         StoredWeights(run)
 
 
 def test_anothers_models_are_not_taken_for_this_runs(run: Path, made: Path) -> None:
     shutil.copy(made / "twin" / "models.safetensors", run / "models.safetensors")
-    with pytest.raises(UserError, match="is not what the run signed"):
+    with expect_refusal(key="models.safetensors", names="signed"):
         StoredWeights(run).of(0)
     resign(run)
-    with pytest.raises(UserError, match=r"does not fit .*model\.json; put them back together"):
+    with expect_refusal(key="models.safetensors", names="model.json", remedy=True):
         StoredWeights(run).of(0)

@@ -10,9 +10,9 @@ import pytest
 import tomli_w
 from tests.support.configurations import configured
 from tests.support.own_records import on_table, write_table
+from tests.support.refusals import expect_refusal
 
 from gossamer.accounting.recompute import worst_epsilon
-from gossamer.errors import UserError
 from gossamer.results.terminal import Table, terminal
 from gossamer.studies import cells as module
 from gossamer.studies.cells import Cell, Display, Row, alone_in
@@ -32,15 +32,15 @@ def run(rows: list[Row], out: Path, jobs: int | None = 1) -> module.Batch:
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UserError, match=r"--jobs 0.*1"):
+    with expect_refusal(key="--jobs", value="0", names="1", remedy=True):
         run([row()], out, jobs=0)
-    with pytest.raises(UserError, match=r"privacy\.clip\.kind = .none."):
+    with expect_refusal(key="privacy.clip.kind", value="none"):
         run([row(), row("the second", privacy__clip={"kind": "none"})], out)
     assert not out.exists()
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(UserError, match="exists and holds no comparison; name a new folder or one to continue"):
+    with expect_refusal(key="--out", names="comparison", remedy=True):
         run([row()], tmp_path)
-    with pytest.raises(UserError, match=r"--as-is: .* holds no comparison"):
+    with expect_refusal(key="--as-is", names="comparison"):
         finished_rows([row()], tmp_path)
 
 
@@ -100,15 +100,14 @@ def test_cells_on_own_records_share_an_account_and_its_cap(tmp_path: Path) -> No
     more = module.lay_out(
         [str(tmp_path / "study.toml")], sets={"privacy.cap": 2.0}, overs={"algorithm.lr": [0.3, 0.4, 0.5]}
     )
-    with pytest.raises(UserError, match=r"privacy\.cap = 2"):
+    with expect_refusal("privacy.cap", 2):
         module.run_rows(more, tmp_path / "more", jobs=1, data_dir=None, quiet=True)
     assert not (tmp_path / "more").exists()
     # What is finished is taken as it was signed, or not at all.
     metrics = next(path / "metrics.jsonl" for path in ledgers)
     metrics.write_text(metrics.read_text().replace('"round"', '"round" ', 1))
-    again = r"metrics\.jsonl is not what the run signed at its end; .*; or remove .* to run this cell again"
     for take in (lambda: run(rows, tmp_path / "out"), lambda: finished_rows(rows, tmp_path / "out")):
-        with pytest.raises(UserError, match=again):
+        with expect_refusal("metrics.jsonl", remedy=True):
             take()
 
 
@@ -123,7 +122,7 @@ def test_cells_of_the_same_records_come_one_after_another() -> None:
 def test_a_folder_is_one_comparisons(tmp_path: Path) -> None:
     with (
         alone_in(tmp_path),
-        pytest.raises(UserError, match="is in use by another comparison; wait for it"),
+        expect_refusal(key="--out", names="comparison", remedy=True),
         alone_in(tmp_path),
     ):
         pass

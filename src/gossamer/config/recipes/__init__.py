@@ -51,7 +51,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}.") from None
     except (RecursionError, ValueError):
-        raise UserError(f"{path} is no configuration: it is nested too deeply or has too many digits.") from None
+        raise UserError(f"{path} is nested too deeply or has too many digits; name another.") from None
 
 
 def absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:

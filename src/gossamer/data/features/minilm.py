@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -66,19 +67,29 @@ class Layer(nn.Module):
 
 
 class MiniLM(nn.Module):
-    """Tokens (B, T), 0 where there is none → (B, width): the mean of the last layer over the tokens."""
+    """Tokens (B, T), 0 where there is none → (B, width): the mean of the last layer over the tokens.
 
-    def __init__(self, weights: Mapping[str, Tensor], length: int) -> None:
+    first: a network of the layers from this one on, which takes states in place of tokens.
+    last: a network up to this many layers, which gives states: (B, T, width), 0 where there is no token.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], length: int, first: int = 0, last: int | None = None) -> None:
         super().__init__()
+        self.first, self.last = first, last
         words, places = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position"))
         if length > len(places):
             raise UserError(f"texts of {length} tokens are too long: the weights have {len(places)} places.")
         count = len({name.split(".")[2] for name in weights if name.startswith("encoder.layer.")})
+        trunk = first if last is None else last
+        if not 0 <= trunk < count:
+            raise UserError(f"trunk = {trunk} leaves no layer of the encoder; use 1 to {count - 1}.")
         width, inner = words.shape[1], len(weights["encoder.layer.0.intermediate.dense.bias"])
         with torch.device("meta"):  # no first values: they are given
-            self.words, self.places = nn.Embedding(*words.shape), nn.Embedding(length, width)
-            self.norm = nn.LayerNorm(width, eps=_EPSILON)
-            self.layers = nn.ModuleList(Layer(width, inner) for _ in range(count))
+            if first == 0:
+                self.words, self.places = nn.Embedding(*words.shape), nn.Embedding(length, width)
+                self.norm = nn.LayerNorm(width, eps=_EPSILON)
+            # By its number in the whole encoder, so that a layer's name is the same in a part of it.
+            self.layers = nn.ModuleDict({str(k): Layer(width, inner) for k in range(count)[first:last]})
         values = {
             "words.weight": words,
             # Every text is of BERT's first type, whose constant is added at all places.
@@ -86,32 +97,39 @@ class MiniLM(nn.Module):
         }
         for part in ("weight", "bias"):
             values[f"norm.{part}"] = weights[f"embeddings.LayerNorm.{part}"]
-            for k in range(count):
+            for k in self.layers:
                 for own, name in _NAMES.items():
                     values[f"layers.{k}.{own}.{part}"] = weights[f"encoder.layer.{k}.{name}.{part}"]
-        device = torch.get_default_device()
-        self.load_state_dict({name: v.to(device, copy=True) for name, v in values.items()}, assign=True)
+        device, names = torch.get_default_device(), self.state_dict()
+        self.load_state_dict({name: values[name].to(device, copy=True) for name in names}, assign=True)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        kept = tokens > 0.5
-        place = (tokens > -1).long().cumsum(1) - 1
-        x = self.norm(self.words(tokens.long()) + self.places(place))
-        for layer in self.layers:
+    def forward(self, x: Tensor) -> Tensor:
+        """Of tokens, or, without the first layers, of states: a token's are never all 0, as they end in a norm."""
+        if self.first:
+            kept = x.abs().sum(2) > 0
+        else:
+            kept, place = x > 0.5, (x > -1).long().cumsum(1) - 1
+            x = self.norm(self.words(x.long()) + self.places(place))
+        for layer in self.layers.values():
             x = layer(x, kept)
+        if self.last is not None:
+            return torch.where(kept[:, :, None], x, 0)
         shares = kept.to(x.dtype)
         mean: Tensor = (x * shares[:, :, None]).sum(1) / shares.sum(1, keepdim=True).clamp_min(1)
         return mean
 
 
-def encoder(length: int, data_dir: Path | None = None) -> MiniLM:
-    """The encoder with public weights, for texts of up to so many tokens."""
-    return MiniLM(WEIGHTS[NAME].tensors(data_dir), length)
+def encoder(length: int, data_dir: Path | None = None, *, first: int = 0, last: int | None = None) -> MiniLM:
+    """The encoder with public weights, or some of its layers, for texts of up to so many tokens."""
+    return MiniLM(WEIGHTS[NAME].tensors(data_dir), length, first, last)
 
 
 @steps.register("minilm")
 @dataclass(frozen=True, kw_only=True)
 class TextFeatures(StepKind):
-    """Tokens → the 384 features of the frozen encoder MiniLM."""
+    """Tokens → the 384 features of the frozen encoder MiniLM; with `trunk`, each token's after so many layers."""
+
+    trunk: Annotated[int | None, Field(ge=1)] = None
 
     weights: ClassVar[str] = NAME
     costly: ClassVar[bool] = True
@@ -125,14 +143,20 @@ class TextFeatures(StepKind):
 
         @cache
         def network() -> MiniLM:  # at first use: features in the cache need no weights
-            return encoder(before[0], data_dir)
+            return encoder(before[0], data_dir, last=self.trunk)
 
         def apply(block: Tensor) -> Tensor:
             lengths = (block > 0.5).sum(1)
             order = lengths.argsort(stable=True)
-            out = torch.empty(len(block), FEATURES)
+            out = torch.zeros(len(block), *shape)
             for rows in torch.split(order, _TOGETHER):
-                out[rows] = network()(block[rows, : int(lengths[rows].max())])
+                longest = int(lengths[rows].max())
+                own = network()(block[rows, :longest])
+                if self.trunk is None:
+                    out[rows] = own
+                else:
+                    out[rows, :longest] = own
             return out
 
-        return Step(of=self, shape=(FEATURES,), apply=apply)
+        shape = (FEATURES,) if self.trunk is None else (*before, FEATURES)
+        return Step(of=self, shape=shape, apply=apply)

@@ -57,7 +57,7 @@ def every(kinds: Sequence[StepKind]) -> Iterator[StepKind]:
 
 
 def statements(transform: object) -> list[str]:
-    """What belongs next to every result on these features: the public weights they owe to."""
+    """Return the sentences to print with every result on these features: the public weights they use."""
     kinds = every(named_steps(transform))
     names = dict.fromkeys(kind.weights for kind in kinds if isinstance(kind, Pretrained | TextFeatures))
     return [WEIGHTS[name].statement() for name in names]
@@ -99,15 +99,16 @@ def transformed(
 
 
 def applied(x: Floats, transform: object, load: Load, *, data_dir: Path | None = None) -> Floats:
-    """New records through the same steps, fitted again on the same public sets; nothing is kept."""
+    """New records through the same steps, fitted again on the same public sets; nothing of the records is kept."""
     built = set_up(named_steps(transform), x.shape[1:], data_dir)
+    first = built[: _costly_start(built)]
     for step, before in to_fit(built):
-        _fit(step, [], before, _loaded(step, x.shape[1:], load))
+        _fit(step, first, before, _loaded(step, x.shape[1:], load))
     return _apply(built, {"x": x}, "features")["x"]
 
 
 def _costly_start(built: Sequence[Step]) -> int:
-    """How many steps, from the first, lead up to the last one that takes long; none of them may need a fit."""
+    """Count the steps, from the first, up to the last one that takes long; none of them may need a fit."""
     ends = [k + 1 for k, step in enumerate(built) if any(kind.costly for kind in every([step.of]))]
     return 0 if not ends or any(to_fit(built[: ends[-1]])) else ends[-1]
 
@@ -144,16 +145,22 @@ def _public(step: Step, dataset: Dataset, load: Load) -> Dataset:
 
 
 def _fit(step: Step, first: Sequence[Step], before: Sequence[Step], source: Dataset) -> None:
-    """Fit on the public set, after the steps before it; the costly ones at the start may be in the cache."""
+    """Fit on the public set, after the steps before it; what the costly ones at the start give is kept."""
     assert step.fit is not None
     order = np.random.default_rng(0).permutation(len(source.x_train))[: _kind(step).rows]
     if len(order) < 2:
         raise UserError(f"data.transform: public = {_name(step)} has {len(order)} records; 2 are needed.")
-    records = _parts(source)
-    begun = _cached(_folder(first, records, {})) if first else {}
-    chosen = (begun or records)["x_train"][np.sort(order)]
-    rest = before[len(first) :] if begun else before
-    step.apply = step.fit(lambda: _blocks(rest, chosen, f"public features of {source.name}"))
+    records, label = _parts(source), f"public features of {source.name}"
+    chosen = records["x_train"][np.sort(order)]
+    if first:
+        whole, own = _cached(_folder(first, records, {})), {"x_train": chosen, "x_test": chosen[:1]}
+        if whole:
+            chosen = whole["x_train"][np.sort(order)]
+        else:
+            keep = source.provenance.get("source") != "own file"
+            chosen = _computed(first, own, {}, lambda: _apply(first, own, label), keep)["x_train"]
+    rest = before[len(first) :]
+    step.apply = step.fit(lambda: _blocks(rest, chosen, label))
 
 
 def _apply(built: Sequence[Step], parts: Parts, label: str) -> dict[str, Floats]:
@@ -192,7 +199,7 @@ def _computed(
     compute: Callable[[], Parts],
     keep: bool,
 ) -> Parts:
-    """What is in the cache, or is computed and, to `keep`, put there."""
+    """Return what is in the cache, or compute it and, to `keep`, put it there."""
     folder = _folder(built, records, public)
     result: Parts = _cached(folder)
     if not result:

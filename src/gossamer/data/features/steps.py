@@ -346,7 +346,7 @@ class Beside(StepKind):
 
 
 def widest(step: Step) -> int:
-    """How many numbers it holds for a record at a time: of its result, or of what leads to it."""
+    """Return how many numbers it holds for a record at a time: of its result, or of what leads to it."""
     return max(math.prod(step.shape), step.widest)
 
 

@@ -1,8 +1,15 @@
 """Noise on the sums that leave a node. A new one is a file here; its import below registers it."""
 
 from gossamer.mechanism.noise import gaussian, pairwise, shaped
-from gossamer.mechanism.noise.base import Levels, Mechanism, NoiseKind, Participation, families
-from gossamer.mechanism.noise.schedules import NoiseSchedule, schedules
+from gossamer.mechanism.noise.base import (
+    Levels,
+    Mechanism,
+    NoiseKind,
+    NoiseSchedule,
+    Participation,
+    families,
+    schedules,
+)
 
 __all__ = [
     "Levels", "Mechanism", "NoiseKind", "NoiseSchedule", "Participation", "families",

@@ -1,8 +1,10 @@
-"""What a noise mechanism is: an object that adds noise to sums, and says in the ledger's words what it released.
+"""Noise mechanisms: objects that add noise to sums, and state in the ledger's terms what they released.
 
 A *kind* is what a configuration names, before it has a size; `make` gives the mechanism of a run. `add` gets the sums
 of all hosted nodes at once, so that noise may be correlated over nodes; independent noise is the case in which it is
-not. `release` says what one node's sum is worth to whoever sees it. Nobody else knows which noise it is.
+not. `release` says what one node's sum is worth to an observer. No other part knows which noise it is.
+
+A *schedule* (`privacy.noise.schedule`) says how the noise goes over a run: public constants, known before the start.
 """
 
 from __future__ import annotations
@@ -11,18 +13,20 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from gossamer.accounting import releases
 from gossamer.accounting.observers import EVERYONE, Observer
 from gossamer.accounting.releases import Release
 from gossamer.kernels.noise import Indices, Stream
-from gossamer.mechanism.clipping import Schedule
+from gossamer.mechanism.clipping import Constant, Geometric, Quotient, Schedule, Stretches
+from gossamer.options import types
 from gossamer.options.registry import Registry
 
 # Purpose fields of the stream: no two uses ever share a counter.
@@ -33,7 +37,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Participation:
-    """How records take part in a draw: the fields that all releases have besides their noise."""
+    """The part of records in a draw: the fields that all releases have besides their noise."""
 
     sampling: str
     rate: float
@@ -59,7 +63,7 @@ class Levels:
 
 
 class Place(NamedTuple):
-    """Where in the secret stream a draw's noise stands."""
+    """The place of a draw's noise in the secret stream."""
 
     stream: Stream
     nodes: Indices
@@ -121,12 +125,12 @@ class Mechanism(ABC):
         *,
         enforced: bool,
     ) -> Release:
-        """What hosted node i gives out in a draw at this noise multiplier, for the ledger."""
+        """Return the release of hosted node i in a draw at this noise multiplier, for the ledger."""
         sigma = multiplier * sensitivity if self.scale_is_public else multiplier
         return self.released(i, sigma, sensitivity if enforced else math.inf, dimension, part)
 
     def ledger_key(self, i: int) -> float | None:
-        """What else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
+        """Return what else node i's releases depend on: nodes that are alike in all share one line of the ledger."""
         return None
 
     def agree(
@@ -139,7 +143,7 @@ class Mechanism(ABC):
         return self
 
     def ahead(self, stream: Stream, nodes: Indices, k: int, dimension: int) -> Tensor | None:
-        """What can be drawn of a draw's noise before its scale is known; None if nothing."""
+        """Draw the part of a draw's noise that does not need its scale; None if there is none."""
         return None
 
     def repeated(self, times: int) -> Self:
@@ -173,7 +177,7 @@ class NoiseKind(ABC):
         return None
 
     def figures(self, sigma: float, dimension: int, end: float) -> dict[str, Any]:
-        """What a release says besides its sensitivity and how records take part."""
+        """Return the fields of a release besides its sensitivity and how records take part."""
         return {"sigma": sigma}
 
     def release(self, sigma: float, sensitivity: float, dimension: int, part: Participation, end: float) -> Release:
@@ -217,3 +221,90 @@ class SilentNoise(Mechanism):
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         return releases.Unnoised(sensitivity=limit, **vars(part))
+
+
+@dataclass(frozen=True)
+class OwnNorm(NoiseKind):
+    """σ · ‖g_i‖, the norm of what the node itself would release."""
+
+    kind: ClassVar[str] = "own-norm"
+    released_as: ClassVar[type[Release]] = releases.OwnNormGaussian
+    without_proof: ClassVar[str | None] = "the noise scale itself reveals the record"
+
+    def make(self, levels: Levels, ends: Floats) -> Mechanism:
+        return OwnNormNoise(levels)
+
+
+@dataclass(frozen=True)
+class OwnNormNoise(Mechanism):
+    scale_is_public: ClassVar[bool] = False
+
+    def unit(self, bound: Tensor, sums: Tensor) -> Tensor:
+        norms: Tensor = sums.norm(dim=1)
+        return norms
+
+    def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
+        """σ in units of the norm: that is all that is known of it."""
+        return releases.OwnNormGaussian(sigma=sigma, sensitivity=limit, **vars(part))
+
+    def draw(self, at: Place, sums: Tensor, scale: Tensor, ready: Tensor | None) -> None:
+        at.stream.normal_rows(NOISE, at.nodes, at.draw, sums, scale)
+
+
+class NoiseSchedule:
+    kind: ClassVar[str]
+    budget_ratio: ClassVar[float] = 1.0  # last per-step budget over first
+    another: ClassVar[NoiseKind | None] = None  # the noise that it is about, if not the family asked for
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        """Noise multipliers up to a common factor; `clip` is C_k."""
+        return Constant(1.0)
+
+
+schedules: Registry[NoiseSchedule] = Registry("privacy.noise.schedule")
+
+
+@schedules.register("constant")
+class ConstantNoise(NoiseSchedule):
+    """The same noise multiplier in every draw."""
+
+
+@schedules.register("growing-budget")
+class GrowingBudget(NoiseSchedule):
+    """The per-step budget grows geometrically, so the noise falls: Dyn-D2P's μ_k."""
+
+    ratio: Annotated[types.Ratio, "last budget over first"]
+
+    @property
+    def budget_ratio(self) -> float:  # type: ignore[override]
+        return self.ratio
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        return Geometric(1.0, 1 / self.ratio, draws)
+
+
+@schedules.register("sequence")
+class SequenceNoise(NoiseSchedule):
+    """Given noise levels σ̃_k over equal stretches of the run; the multiplier is σ̃_k / C_k."""
+
+    values: Annotated[list[types.Size], Field(min_length=1), "the levels, one per stretch"]
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        return Quotient(Stretches(tuple(self.values), draws), clip)
+
+
+@schedules.register("own-norm")
+class OwnNormSchedule(NoiseSchedule):
+    """Noise scaled by the node's own gradient norm, as AdaD2P does: no proof survives it."""
+
+    another: ClassVar[NoiseKind | None] = OwnNorm()
+
+
+@schedules.register("none")
+class NoNoise(NoiseSchedule):
+    """No noise, and no privacy."""
+
+    another: ClassVar[NoiseKind | None] = Silent()
+
+    def shape(self, draws: int, clip: Schedule) -> Schedule:
+        return Constant(0.0)

@@ -60,8 +60,8 @@ class GaussianNoise(Mechanism):
     def _left(self) -> list[float] | None:
         if self.correlation is None:
             return None
-        kept: list[float] = torch.linalg.inv(self.correlation.double()).diagonal().rsqrt().tolist()
-        return kept
+        shares: list[float] = torch.linalg.inv(self.correlation.double()).diagonal().rsqrt().tolist()
+        return shares
 
     def ledger_key(self, i: int) -> float | None:
         return None if self._left is None else self._left[i]

@@ -77,7 +77,7 @@ KEY = "privacy.noise.family"
 
 
 class _Pairwise(NoiseKind):
-    """What the kind is before and after the number of nodes is known."""
+    """The kind before and after the number of nodes is known."""
 
     kind: ClassVar[str]
     released_as: ClassVar[type[Release]] = releases.Pairwise
@@ -113,7 +113,7 @@ class Pairwise(_Pairwise):
         if not secrets.stays_connected(self.colluders):
             raise UserError(
                 f"{KEY}.secrets falls apart if {self.colluders} of its nodes collude, and masks cancel within each "
-                "part: add pairs, or use 'complete'."
+                "part; add pairs, or use 'complete'."
             )
         remember(secrets)
         return PairwiseAmong(secrets=secrets, colluders=self.colluders, ratio=self.ratio)
@@ -135,9 +135,7 @@ class Pairwise(_Pairwise):
             )
         for i, j in self.secrets:
             if not (0 <= i < nodes and 0 <= j < nodes and i != j):
-                raise UserError(
-                    f"{KEY}.secrets has the pair [{i}, {j}], which are no two of the nodes 0 … {nodes - 1}."
-                )
+                raise UserError(f"{KEY}.secrets has the pair [{i}, {j}]; give two of the nodes 0 … {nodes - 1}.")
         return Secrets.of(nodes, self.secrets)
 
     def make(self, levels: Levels, ends: Floats) -> Mechanism:
@@ -186,19 +184,19 @@ class PairwiseAmong(_Pairwise):
 
 @dataclass(frozen=True)
 class PairwiseNoise(Mechanism):
-    """Where all nodes are hosted, their noise is drawn at once; else pair by pair, from the secrets of each pair."""
+    """Noise of all nodes, drawn at once where all are hosted; else pair by pair, from the secrets of each pair."""
 
     of: PairwiseAmong
     copies: int = 1  # of every node, side by side, as an audit's many runs have them
     pairs: Mapping[Edge, Stream] = field(default_factory=dict, repr=False)  # those that a hosted node shares
-    by_pairs: bool = False  # even where all nodes are here: so that it can be said what some of them know
+    by_pairs: bool = False  # even where all nodes are here: so that an audit can state what some of them know
     rests: ClassVar[bool] = False  # left out, a node's masks would stay in the mean
 
     def released(self, i: int, sigma: float, limit: float, dimension: int, part: Participation) -> Release:
         return self.of.release(sigma, limit, dimension, part, math.inf)
 
     def agree(self, nodes: Sequence[int], join: Join, context: str, *, seeded: bool) -> Self:
-        # Where all nodes are here, or everyone can draw the noise anyhow, nobody has a secret to agree on.
+        # Where all nodes are here, or everyone can draw the noise anyhow, there is no secret to agree on.
         if seeded or len(nodes) == self.of.secrets.nodes:
             return self
         return replace(self, pairs=pair_streams(nodes, self.of.secrets, join, context))

@@ -26,8 +26,10 @@ def check_relaxation(lr: Schedule, rounds: int) -> None:
     """x ← W x + α (T(x) − x) is an average, and so nonexpansive, for α in (0, 1]: in every round."""
     least, largest = extremes(lr, rounds)
     if not (least > 0 and largest <= 1):
-        problem = f"reaches {largest if largest > 1 else least:g} and is the relaxation α of the operator"
-        raise UserError(problem, key="algorithm.lr", remedy="use 0 < α ≤ 1")
+        raise UserError(
+            f"algorithm.lr reaches {largest if largest > 1 else least:g} and is the relaxation α of the operator; use "
+            "0 < α ≤ 1."
+        )
 
 
 class State(NamedTuple):
@@ -63,12 +65,12 @@ class KM:
 
     @cached_property
     def mapping(self) -> Operator:
-        made: Operator = OPERATORS[self.operator](step=self.gamma, penalty=self.penalty)
-        return made
+        operator: Operator = OPERATORS[self.operator](step=self.gamma, penalty=self.penalty)
+        return operator
 
     @cached_property
     def draws(self) -> int:
-        """How often T asks about records, counted on a point without content: what is asked twice is paid twice."""
+        """The number of times T asks about records, counted on an empty point: what is asked twice is paid twice."""
         calls: list[Tensor] = []
 
         def count(points: Tensor) -> Tensor:

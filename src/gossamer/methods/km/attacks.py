@@ -1,4 +1,4 @@
-"""Messages of dp-dkm read backwards, for audits: what the operator was told about records."""
+"""Messages of dp-dkm read backwards, for audits: what the operator learned about records."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ class AnswerReader:
         self._after: Penalty = NOTHING if a.prox_first else outer
         self.gain = self._gain()
         if not hasattr(outer, "undo"):
-            raise UserError(
-                f"the penalty {type(outer).__name__} has no `undo` to read messages by; use --canary release."
-            )
+            raise UserError(f"the penalty {type(outer).__name__} has no `undo` to read messages; use --canary release.")
 
     def _gain(self) -> float:
-        """How often an answer about records is in T(x), read off the operator's own code; it must be a fixed number."""
+        """Return how often an answer about records is in T(x), by the operator's code; it must be a fixed number."""
         point = torch.zeros(1, 2, dtype=torch.float64)
         none, one, two = (self._reads(point, partial(torch.full_like, fill_value=k)) for k in (0.0, 1.0, 2.0))
         gain = float((one - none)[0, 0])

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.accounting import claimed
-from gossamer.accounting.claimed import Claim
 from gossamer.accounting.releases import Event, Release
 from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.wrappers import bare
@@ -26,12 +24,12 @@ from gossamer.kernels.noise import Stream
 from gossamer.mechanism.noise import Mechanism, NoiseKind, Participation
 from gossamer.mechanism.noise.base import Silent, SilentNoise
 from gossamer.mechanism.reader import Book, Vector
-from gossamer.methods.base import Method
-from gossamer.methods.claims import ClaimRule, Draws
+from gossamer.methods import claims
+from gossamer.methods.base import Method, linear_loss
+from gossamer.methods.claims import Claim, ClaimRule, Draws
 from gossamer.methods.km.algorithm import KM, check_relaxation
 from gossamer.methods.km.operators import check_step
 from gossamer.methods.km.resolvent import NodeResolvent, RecordResolvent
-from gossamer.methods.objective import linear_loss
 from gossamer.models.losses import LinearLoss
 from gossamer.runtime.group import CountingExchange
 from gossamer.topology.schedule import Topology
@@ -56,7 +54,7 @@ class OperatorMethod(Method):
         return super().assumed_bound
 
     def noise_refusals(self) -> Iterator[Row]:
-        """What DP-dKM's noise and operators cannot be combined with."""
+        """Refuse what DP-dKM's noise and operators cannot be combined with."""
         config, options, noise = self.config, self.config.algorithm, self.config.privacy.noise
         iterate, key, schedule = noise.on == "iterate", ("privacy.noise.on", noise.on), noise.schedule.kind
         several = bool(options.mixes != 1 or options.final_gossip or config.privacy.centre)
@@ -172,15 +170,15 @@ class Theorem1:
 
     def sensitivity(self, draws: int) -> float:
         relaxations = self.relaxations[:draws]
-        return claimed.km_sensitivity(self.gamma, relaxations, self.records, 1, self.mixing)
+        return claims.km_sensitivity(self.gamma, relaxations, self.records, 1, self.mixing)
 
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
-        return claimed.km(run.noise.released_as.kind, factor, delta, self.sensitivity(draws), run.noise.exponent)
+        return claims.km(run.noise.released_as.kind, factor, delta, self.sensitivity(draws), run.noise.exponent)
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         """(σ in units of the clip's bound, A/σ)."""
         unit = self.sensitivity(run.draws)
-        sigma, bound = claimed.km_noise(run.noise.released_as.kind, epsilon, delta, unit, run.noise.exponent)
+        sigma, bound = claims.km_noise(run.noise.released_as.kind, epsilon, delta, unit, run.noise.exponent)
         return sigma, bound / sigma
 
 

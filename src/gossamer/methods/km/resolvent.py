@@ -40,14 +40,14 @@ class RecordResolvent:
         # A record that is not finite has no norm to clip; it is left out, as the gradient kernels do.
         usable = mask & norms.isfinite() & slopes.isfinite() & squared.isfinite()
         norms = torch.where(usable, norms, 0.0)
-        kept = weigh(norms if unit is None else norms / unit[:, None])
-        weights = torch.where(usable, kept * slopes, 0.0)
+        factors = weigh(norms if unit is None else norms / unit[:, None])
+        weights = torch.where(usable, factors * slopes, 0.0)
         a = a.masked_fill(~usable[..., None], 0)
         return _summed(weights, a).to(points), norms.to(points)
 
 
 def _of_each(a: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """(m, B) ⟨a, v⟩ and ‖a‖², to the last bit whatever the other records are."""
+    """(m, B) ⟨a, v⟩ and ‖a‖², to the last bit the same for any other records."""
     if not runs_compiled(a):
         return torch.bmm(a, points[..., None])[..., 0], a.square().sum(2)
     at, squared = a.new_empty(a.shape[:2]), a.new_empty(a.shape[:2])
@@ -98,8 +98,8 @@ class NodeResolvent:
         count = mask.sum(1).clamp_min(1).to(points)[:, None]
         # Of a lot that stays the same (full batches) the norm is computed once.
         if self._seen is None or self._seen[0] is not x:
-            kept = self._slopes if self._seen is None else None  # put back from a checkpoint
-            self._seen, self._slopes = (x, torch.linalg.matrix_norm(a, ord=2).square()[:, None]), kept
+            restored = self._slopes if self._seen is None else None  # from a checkpoint
+            self._seen, self._slopes = (x, torch.linalg.matrix_norm(a, ord=2).square()[:, None]), restored
         squared = self._seen[1].clamp_min(1e-12)
         tau = count / (self.step * squared)
         at = torch.bmm(a, points[..., None])[..., 0]
@@ -129,7 +129,7 @@ class NodeResolvent:
         return mean * weights, norms
 
     def state(self) -> dict[str, Tensor]:
-        """Where the last search ended, for a checkpoint: the next begins there."""
+        """Return the end of the last search, for a checkpoint: the next begins there."""
         return {} if self._slopes is None else {"slopes": self._slopes}
 
     def restore(self, state: dict[str, Tensor]) -> None:

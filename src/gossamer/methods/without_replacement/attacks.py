@@ -93,7 +93,7 @@ def leans(config: RunConfig, passes: int) -> bool:
     """Can a single write be prepared so that both of two mirrored records have their steepest slope in it?
 
     Only by another node, in a single pass (in the next the records themselves would pull the model back), and if a step
-    may be arbitrarily long: Lemma 4 limits it for the sake of local steps, which nobody takes here.
+    may be arbitrarily long: Lemma 4 limits it for the sake of local steps, which are not taken here.
     """
     return config.algorithm.controller == "global" and passes == 1 and config.nodes > 1
 
@@ -111,9 +111,7 @@ def on_mirrored_records(config: RunConfig, plan: Any, classes: int) -> RunConfig
             'use "one-pass", or --canary release.'
         )
     if config.baseline != "none":
-        raise UserError(
-            f"baseline = {config.baseline!r} leaves no shared model whose writes could be read; use --canary release."
-        )
+        raise UserError(f"baseline = {config.baseline!r} has no shared model to read; use --canary release.")
     _refuse_no_writes(config)
     passes = max(int(plan.sampling.visits(node.rate, plan.draws)) for node in plan.nodes)
     leaning = leans(config, passes)
@@ -125,7 +123,7 @@ def on_mirrored_records(config: RunConfig, plan: Any, classes: int) -> RunConfig
 
 def _refuse_no_writes(config: RunConfig) -> None:
     if config.algorithm.controller == "local":
-        raise UserError('there is nothing to audit: with algorithm.controller = "local" nobody writes.')
+        raise UserError('there is nothing to audit: with algorithm.controller = "local" no node writes.')
 
 
 def _on_made_up_data(config: RunConfig, features: int, classes: int, records: int, sampling: Any) -> RunConfig:

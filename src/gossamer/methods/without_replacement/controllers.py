@@ -22,7 +22,7 @@ _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
 
 class Observation(NamedTuple):
-    """What a controller may look at, for every hosted node and class."""
+    """The facts that a controller may look at, for every hosted node and class."""
 
     state: Tensor  # (m, C, k)
     reward: Tensor | None  # (m, C) of the last choice; None before the first

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from gossamer.accounting import claimed
-from gossamer.accounting.claimed import Claim
 from gossamer.config.checks import Row
 from gossamer.config.schema import RunConfig
 from gossamer.mechanism.clipping import extremes
 from gossamer.mechanism.noise import NoiseKind
 from gossamer.mechanism.noise.gaussian import Gaussian
-from gossamer.methods.claims import Draws
+from gossamer.methods import claims
+from gossamer.methods.claims import Claim, Draws
 from gossamer.methods.without_replacement.algorithm import LOOKING
 
 
@@ -41,22 +40,22 @@ class Lemma4:
     def claim(self, run: Draws, factor: float, rate: float, delta: float, draws: int) -> Claim:
         sigma = factor * extremes(run.shape, draws).least * self.bound * math.sqrt(self.classes)
         visits = run.sampling.visits(rate, draws)
-        claim = claimed.without_replacement(sigma, 2 * self.lipschitz, delta, visits)
+        claim = claims.without_replacement(sigma, 2 * self.lipschitz, delta, visits)
         return Claim(claim.epsilon, claim.reference, (*claim.flags, *self.flags))
 
     def noise(self, run: Draws, rate: float, epsilon: float, delta: float) -> tuple[float, float | None]:
         visits = run.sampling.visits(rate, run.draws)
-        sigma = claimed.classical_gaussian_sigma(epsilon / visits, delta / visits, 2 * self.lipschitz)
+        sigma = claims.classical_gaussian_sigma(epsilon / visits, delta / visits, 2 * self.lipschitz)
         return sigma / self.bound / math.sqrt(self.classes), None
 
 
 def lemma4_of(config: RunConfig, classes: int | None) -> Lemma4:
-    """The lemma's constants, and what must be said beside its claim."""
+    """The lemma's constants, and the flags of its claim."""
     bound, decay = record_bound(config), config.algorithm.regularisation
     lipschitz = 1 + decay * (config.algorithm.radius or 0.0)
     flags: tuple[str, ...] = ()
     if not _only_writes(config):
-        flags = claimed.lemma4_flags(largest_step(config), 1 + decay)
+        flags = claims.lemma4_flags(largest_step(config), 1 + decay)
     if classes and classes > 1:
         flags += (
             f"the claim counts one of the {classes} one-vs-all models; all of them are learned from the same records",

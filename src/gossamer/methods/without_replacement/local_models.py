@@ -38,7 +38,7 @@ TENS = 10.0  # controllers see weights in tens, so that a loss below 1 is not dr
 
 @dataclass(frozen=True)
 class Blind:
-    """What controllers see: nothing, so the choice does not depend on data. Other views override it."""
+    """A view of nothing, so that the choice does not depend on data. Other views override it."""
 
     loss_share: float = 0.0  # of a write's budget, spent on what they see
     raw: ClassVar[bool] = False  # does the choice follow raw values, so that it is a release of its own?
@@ -65,7 +65,7 @@ class RawView(Blind):
 
 @dataclass(frozen=True)
 class ReleasedView(Blind):
-    """What everyone knows: the model this node last wrote, how long ago, and the last noised loss of each class."""
+    """A view of what is public: the model this node last wrote, how long ago, each class's last noised loss."""
 
     loss_share: float = 0.1
 
@@ -285,7 +285,7 @@ class LocalModels:
 
 
 def rounding_of_steps(rule: WithoutReplacement, record_bound: float, lot: float, features: int) -> float:
-    """How far apart rounding can bring two local models, and their writes, in all of a run's steps.
+    """Bound how far apart rounding can bring two local models, and their writes, in all of a run's steps.
 
     A step without rounding is non-expansive. With it, u = 2⁻⁵³, a record's margin is off by p u B R for weights of norm
     R, its slope by a quarter of that and 8 u, the sum of n gradients of norm B by n u of theirs, and the rest of the

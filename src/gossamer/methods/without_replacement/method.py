@@ -42,8 +42,8 @@ class SharedModel(Method):
 
     @property
     def noise(self) -> NoiseKind:
-        asked = super().noise
-        return RawDecisions() if asked.adds and lemma4.decides_on_raw_losses(self.config) else asked
+        planned = super().noise
+        return RawDecisions() if planned.adds and lemma4.decides_on_raw_losses(self.config) else planned
 
     @property
     def attacks(self) -> Any:
@@ -103,14 +103,14 @@ class SharedModel(Method):
         return exchange
 
     def bytes_per_round(self, algorithm: Algorithm, topology: Topology, dimension: int) -> float:
-        """What all writes of a round would fetch."""
+        """Return the bytes that all writes of a round would fetch."""
         return 4.0 * dimension * self.config.nodes
 
     def released(self, algorithm: Algorithm, state: Any, hosted: int) -> Tensor:
         return algorithm.model(state).expand(hosted, -1)
 
     def scored(self, algorithm: Algorithm, state: Any, reader: Any, hosted: int) -> Tensor:
-        """What was released, or the nodes' own models where that is asked for."""
+        """Return the released models, or the nodes' own where that is asked for."""
         if self.why_metrics_not_private():
             models: Tensor = reader.models()
             return models
