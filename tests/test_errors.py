@@ -40,7 +40,12 @@ def test_a_users_mistake_is_a_value_error_with_its_sentence():
         ("nodes = 1: a ring needs 3; use 'complete'", "nodes", "1", "use 'complete'"),
         ("event ratio = 2 must be below 1", "ratio", "2", "must be below 1"),
         ("--seeds 0 is not enough; give more.", "--seeds", "0", "give more"),
-        ("a b.toml: data.classes is not set: they are private; set them.", "data.classes", None, "set them"),
+        (
+            "a b.toml, algorithm.lr=0.1: data.classes is not set: they are private; set them.",
+            "data.classes",
+            None,
+            "set them",
+        ),
         ("--anchor is for one run; name it with --ledger.", "--anchor", None, "name it with --ledger"),
         ("/my runs/a/x.json line 3 is damaged: it is cut off; put it back.", "/my runs/a/x.json", None, "put it back"),
         ("model: layer '0' mixes records; use GroupNorm.", "model", None, "use GroupNorm"),
