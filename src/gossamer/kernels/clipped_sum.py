@@ -395,12 +395,16 @@ def _is_exact(gradient: Tensor, in_double: Tensor) -> bool:
 
 def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bool = False) -> Tensor:
     """One record's by a copy of the module as its author wrote it; not a number where that fails, as on huge values."""
-    module, x = copy.deepcopy(method.original), x.clone()
+    module, x, point = (
+        copy.deepcopy(method.original),
+        x.clone(),
+        point.to(torch.float64 if double else point.dtype, copy=True),
+    )
     if double:
-        module, point = module.double(), point.double()
+        module = module.double()
         x, y = (part.double() if part.is_floating_point() else part for part in (x, y))
     views = ParameterStack(method.original).views(point)
-    own = {name: view[0].clone().requires_grad_() for name, view in views.items()}
+    own = {name: view[0].detach().requires_grad_() for name, view in views.items()}
     with torch.enable_grad():
         try:
             value = method.loss(functional_call(module, own, (x,)), y)
