@@ -95,7 +95,7 @@ class LabelSplit(Partition):
         empty = [node for node, part in enumerate(parts) if not len(part)]
         if empty:
             remedy = f"choose a smaller t, or no more nodes than the {len(np.unique(labels))} classes"
-            raise UserError(f"{PREFIX}.t = {self.t:g} leaves node {empty[0]} without records: {remedy}")
+            raise UserError(f"{PREFIX}.t = {self.t:g} leaves node {empty[0]} without records; {remedy}")
         return parts
 
 
@@ -147,7 +147,7 @@ class Owner(Partition):
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         if owner is None:
-            raise UserError(f"{PREFIX}.kind = 'owner' needs a column of owners in data.owner")
+            raise UserError(f"{PREFIX}.kind = 'owner' needs a column of owners; set data.owner")
         ids, holder = np.unique(owner, return_inverse=True)
         if len(ids) != nodes:
             raise UserError(f"nodes = {nodes} must be {len(ids)}, the number of owners")

@@ -160,7 +160,7 @@ def parse_description(text: bytes, path: Path) -> Description:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"] if str(step).isprintable())[:80]
-        raise UserError(f"{path} is damaged: it describes no model (at {where or 'its start'}).") from None
+        raise UserError(f"{path} is damaged: it describes no model (at {where or 'its start'}); put it back.") from None
     fit = (
         d.format == FORMAT,
         not d.labels or len(d.labels) == (d.classes or d.several),
@@ -361,11 +361,11 @@ def _digests_in(path: Path, nodes: int) -> Iterator[tuple[int, str]]:
     except UserError:
         raise
     except Exception as error:  # safetensors and torch have their own for what is no such file
-        raise UserError(f"{path} is damaged: it holds no run's models ({type(error).__name__}).") from None
+        raise UserError(f"{path} is damaged: it holds no run's models ({type(error).__name__}); put it back.") from None
     if tensors:
-        raise UserError(f"{path} is damaged: {DESCRIPTION} does not know {sorted(tensors)[0]!r:.60}.")
+        raise UserError(f"{path} is damaged: {DESCRIPTION} does not know {sorted(tensors)[0]!r:.60}; put it back.")
     if count not in (1, len(part)):
-        raise UserError(f"{path} has the models of {count} nodes, and its name says {len(part)}.")
+        raise UserError(f"{path} has the models of {count} nodes, and its name says {len(part)}; put it back.")
     digests = [_digest_of_row([tensor[k] for tensor in rows]) for k in range(count)]
     return zip(part, digests * len(part) if count == 1 else digests, strict=True)
 
