@@ -246,7 +246,7 @@ class TextEncoder:
         from gossamer.data.features.minilm import FEATURES, encoder
 
         if len(input_shape) != (1 if self.trunk is None else 2):
-            needed = "tokens (gossamer.tokens)" if self.trunk is None else "the step minilm with this trunk"
+            needed = "tokens (gossamer.tokens)" if self.trunk is None else f"the step minilm with trunk = {self.trunk}"
             raise UserError(f"model.kind = 'minilm' has records of shape {tuple(input_shape)}; it needs {needed}.")
         head = nn.Linear(FEATURES, outputs)
         nn.init.zeros_(head.weight)
