@@ -90,6 +90,7 @@ class ClippedSum:
         self._copies = 0
         self._numbers: Numbers | None = None
         self._room: int | None = None
+        self._varies = True
         self._chunks: dict[tuple[int, int, int], tuple[int, int]] = {}
 
     def expect(self, lot: float, *, varies: bool) -> int:
@@ -97,7 +98,7 @@ class ClippedSum:
 
         Lots that are padded to a multiple of what is returned are not copied here.
         """
-        self._room = room(lot, varies=varies)
+        self._room, self._varies = room(lot, varies=varies), varies
         return self._room
 
     def draw_from(self, stream: Stream, purpose: int, nodes: NDArray[np.int64], step: int) -> None:
@@ -233,11 +234,12 @@ class ClippedSum:
             shapes = [(nodes, even(units, nodes * each)), (1, even(units, each)), (1, 1)]
             # Is the network so large that no two nodes share a call, however many there are?
             sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node).nodes == 1
-            if each > 1:  # what `even` adds are many records
-                shapes.insert(0, (nodes, units))
-            elif sole and fitting <= FEW and places > EIGHT:  # places are dear, calls are not
-                shapes.insert(0, (1, EIGHT))
-            elif sole and x.ndim == 3 + x.is_floating_point() and 2 * units <= shapes[0][1]:  # sequences have many rows
+            # What `even` adds is dear: for persons, for several nodes (one is computed as next to others), for short
+            # sequences, which have many rows, and for lots that fill their places.
+            long = x.ndim == 3 + x.is_floating_point() and 2 * units <= shapes[0][1]
+            if sole and each == 1 and fitting <= FEW and places > EIGHT and self._varies:
+                shapes.insert(0, (1, EIGHT))  # places are dear, calls are not
+            elif each > 1 or nodes > 1 or (sole and (long or not self._varies)):
                 shapes.insert(0, (nodes, units))
             self._chunks[key] = next(
                 shape for shape in shapes if shape == (1, 1) or steady(method, points, x, y, *shape, each)
@@ -495,9 +497,10 @@ def steady(method: Method, points: Tensor, x: Tensor, y: Tensor, nodes: int, num
         return True
     for models in (own, 4 * own):  # small weights leave activations nearly linear, and rounding shows less
         together = sums_of(models, slice(0, nodes), 0)
-        if not all(
-            torch.equal(together[i], sums_of(models, slice(i, i + 1), more)[0]) for i in {0, nodes // 2, nodes - 1}
-        ):
+        # Alone in this shape too, and in a part: where a node's lot is longer, the others' calls have fewer nodes.
+        parts = [(i, i + 1, missing) for i in {0, nodes // 2, nodes - 1} for missing in (0, more)]
+        parts += [(0, nodes - 1, 0), (nodes // 2, nodes, 0)]
+        if not all(torch.equal(together[a:b], sums_of(models, slice(a, b), missing)) for a, b, missing in parts):
             return False
     return True
 

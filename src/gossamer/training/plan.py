@@ -93,6 +93,7 @@ class Plan(Epsilons):
 
         `force`: also what would not fit into this machine's memory, or a month.
         """
+        _check_torch()
         asked, config = config, effective(config)
         check(config)
         if module is not None:
@@ -199,6 +200,19 @@ class Plan(Epsilons):
 
     def _repr_html_(self) -> str:
         return plan_html(self)
+
+
+def _check_torch() -> None:
+    """What the caller set for all of torch must leave room for float32 on this processor, and for gradients."""
+    if torch.is_inference_mode_enabled():
+        raise UserError("torch.inference_mode() is on, and nothing can be trained in it; call run outside of it.")
+    own, device = torch.get_default_dtype(), torch.get_default_device()
+    if own != torch.float32:
+        problem = "is set, and training is in float32; call torch.set_default_dtype(torch.float32) before"
+        raise UserError(problem, key="torch.get_default_dtype()", value=str(own))
+    if device.type != "cpu":
+        problem = "is set; call torch.set_default_device('cpu') before, and name the device in runtime.device"
+        raise UserError(problem, key="torch.get_default_device()", value=str(device))
 
 
 def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:
