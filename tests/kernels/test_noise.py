@@ -185,7 +185,7 @@ def test_a_float_sum_leaves_as_whole_steps_and_nothing_below() -> None:
     assert np.array_equal(again.numpy(), released)
     counted = sums.astype(np.float64)
     STREAM.whole_rows(0, range(3), 0, counted, units, count=True)
-    assert np.array_equal((counted * units[:, None]).astype(np.float32), released)
+    assert np.array_equal(counted.astype(np.float32) * units[:, None].astype(np.float32), released)
 
 
 def test_whole_rows_do_not_show_chunks_or_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,20 +244,21 @@ class ClippedSum:
         key = nodes, fitting, _ = min(plan.nodes, nodes), plan.records, each
         if key not in self._chunks:
             units = next(n for n in range(min(fitting, places), 0, -1) if places % n == 0)
-            # Is the network so large that no two nodes share a call, however many there are?
-            sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node, tile).nodes == 1
+            # How many nodes share a call where many are hosted; the places of one alone do not depend on who is hosted.
+            many = min(8, slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node, tile).nodes)
             wide = even(units, each)
-            own = [wide, 1]
-            # Places are dear, calls are not.
-            if sole and self._varies and EIGHT <= fitting <= FEW and places > EIGHT:
-                own.insert(0, EIGHT)
-            elif sole or each > 1 or x.ndim == 3 + x.is_floating_point():  # persons and sequences have many rows
-                own.insert(0, units)
-            alone = next(n for n in own if n == 1 or steady(method, points, x, y, 1, n, each))
-            shared = {alone, even(units, nodes * each) if alone == wide else alone}
-            fits = (n for n in sorted(shared) if steady(method, points, x, y, nodes, n, each, alone))
-            together = next(fits, 0) if nodes > 1 < alone else 0
-            self._chunks[key] = (nodes, together, alone) if together else (1, alone, alone)
+            # Places are dear, calls are not; what `even` adds is dear for persons, sequences and lots of few.
+            eight = many == 1 == each and self._varies and EIGHT <= fitting <= FEW and places > EIGHT
+            own = [n for n in (EIGHT if eight else units, wide) if steady(method, points, x, y, 1, n, each)] or [1]
+
+            def together(nodes: int, alone: int) -> int:
+                shared = {alone, even(units, nodes * each) if alone == wide else alone}
+                fits = (n for n in sorted(shared) if steady(method, points, x, y, nodes, n, each, alone))
+                return next(fits, 0) if nodes > 1 < alone else 0
+
+            alone = own[0] if many == 1 else next((n for n in own if together(many, n)), own[-1])
+            shared = together(nodes, alone)
+            self._chunks[key] = (nodes, shared, alone) if shared else (1, alone, alone)
             if alone == 1 < units:
                 logger.warning("gradients are computed one record at a time, so that no record's depends on others")
         nodes, records, alone = self._chunks[key]
