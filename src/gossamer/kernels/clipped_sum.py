@@ -315,7 +315,7 @@ class ClippedSum:
         nodes, size = len(longer), plan.nodes
         shared = range(0, nodes - nodes % size if plan.alone else nodes, size)
         alone = [i for i in range(nodes) if plan.alone and size > 1 and (longer[i] or i >= shared.stop)]
-        everyone = size == 1 or not plan.alone
+        everyone = size == 1 or not plan.alone or not any(longer)
         jobs = [Job(slice(i, min(i + size, nodes)), plan.records, everyone) for i in shared]
         for some in (jobs, [Job(slice(i, i + 1), plan.alone, True) for i in alone]):
             if not plan.parallel or isinstance(method, Vmap):
