@@ -328,3 +328,10 @@ def test_a_default_device_without_values_is_refused(tmp_path: Path) -> None:
     with torch.device("meta"), expect_refusal("torch.get_default_device()", "meta", names="runtime.device"):
         gossamer.run(BASE, data=data(), out=tmp_path / "run")  # type: ignore[operator]
     assert not [*tmp_path.iterdir()]
+
+
+def test_records_of_nobody_are_refused(tmp_path: Path) -> None:
+    changes = {"privacy.unit.column": "person"}
+    with pytest.raises(UserError, match="nobody"):
+        gossamer.run(BASE, changes, data=data(persons=[None] * len(X)), out=tmp_path / "run")  # type: ignore[operator]
+    assert not [*tmp_path.iterdir()]

@@ -222,7 +222,8 @@ def _gather(holder: Indices, nodes: int) -> list[Indices]:
 
 def person_ids(ids: Array, column: str, table: str) -> Indices:
     """One number for each id, the same in every table; no message names an id."""
-    different, inverse = np.unique(ids, return_inverse=True)
+    comparable = ids.astype(str) if ids.dtype == object else ids  # None has no order
+    different, inverse = np.unique(comparable, return_inverse=True)
     forms = [_normal_form(value) for value in different.tolist()]
     if None in forms:
         raise UserError(f"{table}: column {column!r} names nobody in some rows; fill or remove them")
