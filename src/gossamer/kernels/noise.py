@@ -555,12 +555,13 @@ def _release(
 def _figures(units: NDArray[np.float64], factors: NDArray[np.float64], ratio: float, type: Any) -> Sums:
     """For every row 1/Δ, ratio, factor, and what `_round_part` allows for: a part of the value, and the largest gap.
 
-    1/Δ, ratio and value/Δ, ratio·z and their sum lose a part u each: 3 u of the value and 20 u of the ratio, |z| < 4.5.
+    1/Δ, ratio, g/Δ, ratio·z and their sum lose a part u each: 3 u of the value and 20 u of the ratio, |z| < 4.5.
     """
     single = type == f32
     u, most = 2.0**-24 if single else 2.0**-53, 0.5 - ratio * SINGLE_ERROR - 2.0**-20
     row = np.ones((len(units), 5)) * [0, ratio, 0, 8 * u, most - 32 * u * ratio]
     row[:, 0], row[:, 2] = 1 / units, factors
+    row[single & ((units < 2.0**-100) | (units > 2.0**100)), 4] = -1  # too near to what a float32 can be: all later
     figures: Sums = row.astype(type)
     return figures
 
