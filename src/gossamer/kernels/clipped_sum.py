@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -251,6 +251,7 @@ class ClippedSum:
             eight = many == 1 == each and self._varies and EIGHT <= fitting <= FEW and places > EIGHT
             own = [n for n in (EIGHT if eight else units, wide) if steady(method, points, x, y, 1, n, each)] or [1]
 
+            @cache
             def together(nodes: int, alone: int) -> int:
                 shared = {alone, even(units, nodes * each) if alone == wide else alone}
                 fits = (n for n in sorted(shared) if steady(method, points, x, y, nodes, n, each, alone))
