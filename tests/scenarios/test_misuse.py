@@ -332,6 +332,6 @@ def test_a_default_device_without_values_is_refused(tmp_path: Path) -> None:
 
 def test_records_of_nobody_are_refused(tmp_path: Path) -> None:
     changes = {"privacy.unit.column": "person"}
-    with pytest.raises(UserError, match="nobody"):
+    with expect_refusal(names="fill or remove"):
         gossamer.run(BASE, changes, data=data(persons=[None] * len(X)), out=tmp_path / "run")  # type: ignore[operator]
     assert not [*tmp_path.iterdir()]
