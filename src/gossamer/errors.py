@@ -14,9 +14,9 @@ _VERB = (
 )
 # How a sentence begins: `[FILE: ]KEY = VALUE`, `--option VALUE`, a path, `NAME:`, or a name, perhaps with its number.
 _BEGINNINGS = (
-    rf"(?:[^=;]*?: )?(?:[a-z]+ ){{0,2}}(?P<key>[^\s=]+) = (?P<value>{_VALUE})",
-    rf"(?:[^=;]*?: )?(?P<key>--[a-z-]+)(?: (?!{_VERB})(?P<value>{_VALUE}))?",
-    rf"(?:[^=;]*?: )?(?P<key>[a-z_]+(?:\.[\w\[\]]+)+)(?P<value>) {_VERB}",
+    rf"(?:[^=;]*?: |\S+, [^;]*?: )??(?:[a-z]+ ){{0,2}}(?P<key>[^\s=]+) = (?P<value>{_VALUE})",
+    rf"(?:[^=;]*?: )??(?P<key>--[a-z-]+)(?: (?!{_VERB})(?P<value>{_VALUE}))?",
+    rf"(?:\S+: |\S+, [^;]*?: |[^;/]*?: )??(?P<key>[a-z_]+(?:\.[\w\[\]]+)+)(?P<value>) {_VERB}",
     rf"(?:the \S+ )?(?P<key>\S*/[^=;:]*?|\S+\.\w+)(?P<value>) {_VERB}",
     r"(?P<key>\S*/[^=;:]*?|'[^']*'|[\w.-]+)(?P<value>): ",
     r"(?:(?:the|a|an|this|no|none of|two) )?(?P<key>'[^']*'|[^\s:;,=]+?)(?:'s)?(?: (?P<value>'[^']*'|\d+))?"

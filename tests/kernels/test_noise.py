@@ -185,7 +185,19 @@ def test_a_float_sum_leaves_as_whole_steps_and_nothing_below() -> None:
     assert np.array_equal(again.numpy(), released)
     counted = sums.astype(np.float64)
     STREAM.whole_rows(0, range(3), 0, counted, units, count=True)
-    assert np.array_equal((counted * units[:, None]).astype(np.float32), released)
+    assert np.array_equal(counted.astype(np.float32) * units[:, None].astype(np.float32), released)
+
+
+@pytest.mark.parametrize("unit", [2.0**-110, 1e-12, 0.3, 1e12, 2.0**101])
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e4, 1e7])
+def test_one_sum_leaves_as_one_integer_in_every_precision(unit: float, size: float) -> None:
+    """Float32 decides what it can, doubles the rest: of sums of 10⁷ steps and more float32 decides nothing."""
+    sums = (np.random.default_rng(3).normal(size=(1, 4000)) * size * unit).astype(np.float32)
+    released, counted = sums.copy(), sums.astype(np.float64)
+    STREAM.whole_rows(0, [4], 1, released, unit)
+    STREAM.whole_rows(0, [4], 1, counted, unit, count=True)
+    assert np.array_equal(counted, np.rint(counted))
+    assert np.array_equal(released, counted.astype(np.float32) * np.float32(unit))
 
 
 def test_whole_rows_do_not_show_chunks_or_threads(monkeypatch: pytest.MonkeyPatch) -> None:

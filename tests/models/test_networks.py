@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional
 
-from gossamer.errors import UserError
 from gossamer.models.layers import check_no_mixing
 from gossamer.models.networks import build, image_shape, load_module, models
 from gossamer.options.registry import options_of
@@ -155,11 +154,8 @@ def test_the_shape_of_an_image_is_handed_back() -> None:
 
 @pytest.mark.parametrize("shape", [(54,), (8, 8), (1, 8, 7), (1, 7, 8), (1, 1, 8, 8)])
 def test_anything_else_is_refused_with_what_it_is_and_what_would_do(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UserError) as caught:
+    with expect_refusal("model.kind", "shallow-cnn", ["8 × 8", shape, "softmax", "mlp"], remedy=True):
         image_shape("shallow-cnn", shape, smallest=8)
-    message = str(caught.value)
-    assert message.startswith("model.kind = 'shallow-cnn' needs images (channels, height, width) of at least 8 × 8")
-    assert message.endswith(f"have shape {shape}; use 'softmax' or 'mlp'")
 
 
 def test_sizes_by_hand_linear() -> None:

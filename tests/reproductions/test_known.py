@@ -10,7 +10,6 @@ import pytest
 from tests.support.refusals import expect_refusal
 
 from gossamer.config import recipes
-from gossamer.errors import UserError
 from gossamer.studies.cells import Cell, cells
 from reproductions.known import Known, Recorded, as_today, known_cells, settings_of
 
@@ -51,13 +50,8 @@ def test_the_same_settings_and_seeds_are_kept_and_the_rest_has_a_name(tmp_path: 
 def test_settings_that_are_no_configuration_here_are_refused(
     tmp_path: Path, place: str, changed: dict[str, Any], because: str
 ) -> None:
-    with pytest.raises(UserError) as refused:
+    with expect_refusal("item.json", names=["2", "'B'", because], remedy=True):
         known(tmp_path, a=recorded("A"), **{place: recorded("B", **changed), "c": recorded("C", rounds=-1)})
-    said = str(refused.value)
-    assert said.startswith(f"{tmp_path / 'item.json'} has 2 cells whose settings are no configuration here, ")
-    assert "first 'B' (" in said
-    assert because in said
-    assert said.endswith("; record with the version that made them, or take them out of the file to run them anew.")
 
 
 def test_what_is_run_anew_and_what_goes_is_said(tmp_path: Path, capsys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import gossamer
 from gossamer.kernels.stack import ParameterStack
 from gossamer.methods.base import per_sample_loss
 from gossamer.models.losses import SOFTMAX, task_of
@@ -76,3 +78,35 @@ def test_a_single_output_is_read_by_its_sign_and_rows_can_be_fewer() -> None:
     judge = evaluator(2, x, y, outputs=1)
     assert judge(torch.tensor([[1.0], [-1.0]]))["accuracy_by_node"] == [0.5, 0.5]
     assert judge(torch.tensor([[1.0], [-1.0]]), rows=2)["accuracy_by_node"] == [1.0, 0.0]
+
+
+class Quotient(nn.Module):
+    """Of the smallest whole number by −1 the processor makes a signal, not an exception."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.div(x.long(), -1, rounding_mode="trunc").float().clamp(-1, 1))
+
+
+class Sampled(nn.Module):
+    """Reads an image where the record says; torch's own loop reads past it where that is not a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid = (x / 3e-38 - x / 3e-38).view(-1, 2, 1, 2).expand(-1, 2, 2, 2)
+        image = x.view(-1, 1, 2, 2)
+        return self.head(nn.functional.grid_sample(image, grid, padding_mode="border", align_corners=False).flatten(1))
+
+
+@pytest.mark.parametrize("module", [Quotient, Sampled])
+def test_no_record_of_a_hold_out_ends_the_process(module: type[nn.Module], tmp_path: Path) -> None:
+    x = torch.full((80, 4), -(2.0**63))
+    changes = {"nodes": 2, "rounds": 1, "data.classes": 2, "data.records": 40, "privacy.epsilon": 4.0}
+    outcome = gossamer.run("quickstart", changes, module=module(), data=(x, torch.arange(80) % 2), out=tmp_path / "run")
+    assert outcome.certificate["epsilon_proven"] <= 4.0

@@ -310,3 +310,28 @@ def test_a_run_in_inference_mode_is_refused(tmp_path: Path) -> None:
     with torch.inference_mode(), expect_refusal(names="inference_mode"):
         gossamer.run(BASE, data=data(), out=tmp_path / "run")  # type: ignore[operator]
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_another_default_type_is_refused(command: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """In float64 every record failed and was left out: a run that trained on nothing, and did not say so."""
+    torch.set_default_dtype(dtype)
+    try:
+        with expect_refusal("torch.get_default_dtype()", dtype, names="torch.float32"):
+            getattr(gossamer, command)("quickstart", {"rounds": 1})
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_default_device_without_values_is_refused(tmp_path: Path) -> None:
+    with torch.device("meta"), expect_refusal("torch.get_default_device()", "meta", names="runtime.device"):
+        gossamer.run(BASE, data=data(), out=tmp_path / "run")  # type: ignore[operator]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_records_of_nobody_are_refused(tmp_path: Path) -> None:
+    changes = {"privacy.unit.column": "person"}
+    with expect_refusal(names="nobody"):
+        gossamer.run(BASE, changes, data=data(persons=[None] * len(X)), out=tmp_path / "run")  # type: ignore[operator]
+    assert not [*tmp_path.iterdir()]

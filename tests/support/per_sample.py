@@ -102,6 +102,17 @@ class CalledTwice(nn.Module):
         return self.act(self.norm(self.act(self.layer(h.mean(1)))))
 
 
+class Padded(nn.Module):
+    """torch's encoder, which reads nothing where a record is padded; a record of nothing else is nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.body = nn.Embedding(7, 6), nn.TransformerEncoderLayer(6, 2, 9, 0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(self.table(x), src_key_padding_mask=x == 0).flatten(1)
+
+
 class TiedTable(nn.Module):
     """A table, some of whose rows stand for positions, that is the weight of a linear layer as well."""
 
@@ -178,6 +189,7 @@ CASES: dict[str, tuple[tuple[int, ...], int | None, Callable[[], nn.Module]]] = 
     "rms norm": ((3, 6), None, lambda: net(nn.RMSNorm(6), nn.Linear(6, 5), nn.RMSNorm((3, 5)), nn.Tanh())),
     "attention": ((4, 6), None, lambda: net(Attention())),
     "encoder layer": ((4, 6), None, lambda: net(nn.TransformerEncoderLayer(6, 2, 9, 0.0, batch_first=True))),
+    "encoder layer, padded": ((5,), 7, lambda: net(Padded())),
     "lstm": ((5, 4), None, lambda: net(Recurrent(nn.LSTM(4, 3, 2, batch_first=True)))),
     "gru both ways": (
         (4, 3),

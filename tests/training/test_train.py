@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.configurations import outlined
+from tests.support.refusals import expect_refusal
 
-from gossamer.errors import UserError
 from gossamer.results.rundir import RunDirectory
 from gossamer.training.assemble import assemble
 from gossamer.training.run import SHARED, checkpoint_rounds, execute
@@ -51,7 +51,5 @@ def test_a_disk_that_fails_is_a_sentence_that_says_how_to_go_on(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(RunDirectory, "append_metrics", full)
-    with pytest.raises(UserError) as caught:
+    with expect_refusal(names=["No space left on device", f"gossamer run --resume {tmp_path / 'r'}"], remedy=True):
         execute(assemble(outlined(**FIXED)), out=tmp_path / "r")
-    assert "No space left on device" in str(caught.value)
-    assert f"gossamer run --resume {tmp_path / 'r'}" in str(caught.value)

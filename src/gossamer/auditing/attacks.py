@@ -85,7 +85,7 @@ def attack_of(o: Plan, observer: str, canary: str | None, records: int = 1) -> A
         what = f"privacy.preprocessing = {o.config.privacy.preprocessing:g} releases something before round 1"
         raise UserError(f"{what}, which these canaries do not look at; use --canary release.")
     if not o.privacy.noise.adds:
-        raise UserError("there is nothing to audit: this configuration adds no noise, so everything shows.")
+        raise UserError("there is nothing to audit: this configuration adds no noise; audit one that does.")
     if records > 1 and (writes or canary in ("release", "lengths")):
         remedy = "use --canary dirac, blank, mislabelled or extreme"
         raise UserError(f"--canary-records {records} is for canaries that are records in training; {remedy}.")
@@ -346,7 +346,7 @@ _SURE = 700.0  # a log-likelihood ratio of outcomes that only one side has
 
 def density_of(release: Release) -> Noise:
     if release.density is None:
-        raise UserError(f"a release of kind {release.kind!r} has no density that an audit could draw from.")
+        raise UserError(f"a release of kind {release.kind!r} has no density to draw from; use --canary dirac.")
     return release.density
 
 

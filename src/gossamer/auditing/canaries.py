@@ -48,7 +48,7 @@ def refuse_unequal_sizes(config: RunConfig) -> bool:
     if config.privacy.sampling.needs_true_sizes and not replace_one:
         what = f"privacy.sampling.kind = {config.privacy.sampling.kind!r} needs the number of records to stay"
         remedy = "use --set privacy.adjacency=replace-one"
-        raise UserError(f"{what}, so an audit can only replace one: {remedy}.")
+        raise UserError(f"{what}, so an audit can only replace one; {remedy}.")
     return replace_one
 
 

@@ -95,7 +95,7 @@ def verify_set(
                 verify_run(path)
             heads[site], lines[site] = statement.ledger_head, _describe(certificate, statement)
     if len(set(heads.values())) < len(heads):
-        raise UserError("two sites state the same ledger: one of them copied it.")
+        raise UserError("two sites state the same ledger; ask both for their own.")
     newest = rosters[-1]
     absent = {name for _, names in study.epochs(newest) for name in names} - set(lines)
     revoked = sorted(name for name in absent if newest.site(name).revoked)
@@ -132,7 +132,7 @@ def _check(file: Path, certificate: Mapping[str, Any], study: Study, rosters: Se
     try:
         statement = Statement.model_validate(certificate[SITE])
     except ValidationError:
-        raise UserError(f"{file} is damaged: its {SITE!r} is not what a site signs.") from None
+        raise UserError(f"{file} is damaged: its {SITE!r} is not what a site signs; get it again.") from None
     name, node = statement.site, statement.node
     if statement.study != study.digest:
         raise UserError(f"{file} is of another study than {study.where}; name the right one.")
@@ -141,7 +141,7 @@ def _check(file: Path, certificate: Mapping[str, Any], study: Study, rosters: Se
         shown, version = repr(printable(name, 40)), rosters[-1].version
         raise UserError(f"{file} is of {shown}, not a site of the study by roster {version}; name --roster.")
     if not any(statement.is_signed_by(entry.public_key, certificate) for entry in entries):
-        raise UserError(f"{file} is not what {name} signed with the key that the roster has of it.")
+        raise UserError(f"{file} is not what {name} signed with its key in the roster; get it again.")
     recipe = tomllib.loads(study.recipe)
     expected = {
         "mode": recipe["mode"],

@@ -217,7 +217,7 @@ class PeerExchange:
             self._begun = _Begun(self.start, self.initial, 0, 0)
         else:
             if (meta["name"], meta["study"]) != (self.name, self.study):
-                raise UserError(f"the journal is of {meta['name']}, perhaps in another study.")
+                raise UserError(f"the journal is of {meta['name']}, perhaps in another study; restore its own.")
             if meta["epoch"] != self.epoch.number:
                 raise UserError(f"the journal is in epoch {meta['epoch']}; use the roster of that epoch.")
             self.mass = Mass.restore(meta, tensors, late=self.pace.late)

@@ -239,7 +239,7 @@ class Site(Strict):
 
     def data_file(self) -> Path:
         if not self.file(self.data).is_file():
-            raise UserError(f"{self._path}: data = {self.data!r} is not a file.")
+            raise UserError(f"{self._path}: data = {self.data!r} is not a file; name one.")
         return self.file(self.data)
 
     def key(self) -> ec.EllipticCurvePrivateKey:

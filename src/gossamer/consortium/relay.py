@@ -53,7 +53,7 @@ def read_secret() -> str:
     """Read the relay's secret from the file that GOSSAMER_SECRET_FILE names."""
     name = os.environ.get(SECRET_FILE)
     if not name:
-        raise UserError(f"{SECRET_FILE} is not set: it names the file with the relay's secret.")
+        raise UserError(f"{SECRET_FILE} is not set; set it to the file with the relay's secret.")
     secret = read_private(Path(name)).decode(errors="replace").strip()
     if len(secret) < 32:
         raise UserError(f"{SECRET_FILE} = {name}: fewer than 32 characters; `openssl rand -hex 32` makes it.")

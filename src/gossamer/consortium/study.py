@@ -112,7 +112,7 @@ class Study(files.SignedModel):
         try:
             tables = tomllib.loads(self.recipe)
         except (tomllib.TOMLDecodeError, RecursionError):
-            raise UserError(f"{self.where} is damaged: its recipe is not TOML.") from None
+            raise UserError(f"{self.where} is damaged: its recipe is not TOML; get it again.") from None
         config = whole(tables, f"the recipe in {self.where}")
         refuse_for_peers(config, for_science=self.terms.for_science)
         if config.nodes != len(self.sites):
@@ -208,7 +208,7 @@ class Study(files.SignedModel):
             return None
         path = site.file(site.test or packed.file)
         if not path.is_file():
-            raise UserError(f"{site.path}: test: the {packed.rows} public rows in {packed.file} are needed.")
+            raise UserError(f"{site.path}: test: the {packed.rows} public rows in {packed.file} are needed; name them.")
         assert isinstance(data, OwnFile)
         rows = replace(data, test=str(path)).public_rows(None)
         if rows is None or rows_digest(rows) != packed.digest:

@@ -48,7 +48,7 @@ class Inputs:
         if names and self.columns:
             lacking = [name for name in self.columns if name not in names]
             if lacking:
-                raise UserError(f"x has no column {listed(lacking)} of the training: it has {listed(names)}.")
+                raise UserError(f"x has no column {listed(lacking)} of the training; it has {listed(names)}.")
             x = x[[list(x.columns)[names.index(name)] for name in self.columns]]
         if self.parts is not None and tuple(getattr(x, "shape", ()))[1:] != self.shape:  # packed rows stay
             x = packed(x, self.parts, "x")

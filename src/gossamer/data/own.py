@@ -162,7 +162,7 @@ class _Table(OwnFile):
         if isinstance(self.label, str) == (self.task == "multi-label") and self.task is not None:
             raise UserError(f"data.task = {self.task!r}: 'multi-label' alone needs a list in data.label")
         if len(set(tables.names_of(self.label))) < len(tables.names_of(self.label)):
-            raise UserError(f"data.label = {self.label} names a column twice")
+            raise UserError(f"data.label = {self.label} names a column twice; name each once")
 
     @property
     def multi_label(self) -> bool:  # type: ignore[override]
@@ -230,7 +230,7 @@ class Parquet(_Table):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mapped and self.columns is None:
-            raise UserError("data.mapped = true needs data.columns, by which a file is read in parts")
+            raise UserError("data.mapped = true needs data.columns to read a file in parts; declare them")
 
     def bytes_of_numbers(self, data_dir: Path | None) -> float:
         """Of all training records' declared columns; 0 where none are declared."""
@@ -544,7 +544,7 @@ class Data:
         """(x, y) of records that are no frame; `rows`: of so many of a Dataset's."""
         if _is_torch_dataset(records):
             if not hasattr(records, "__len__"):
-                raise UserError("data= is a Dataset without pairs (x, y) of one shape: it has no length.")
+                raise UserError("data= is a Dataset without pairs (x, y) of one shape; it must have a length.")
             if not len(records):
                 raise UserError(f"{where} is a Dataset without records; give each node at least one.")
             records = _columns(records, len(records) if rows is None else rows, self.length is not None)

@@ -95,7 +95,7 @@ class LabelSplit(Partition):
         empty = [node for node, part in enumerate(parts) if not len(part)]
         if empty:
             remedy = f"choose a smaller t, or no more nodes than the {len(np.unique(labels))} classes"
-            raise UserError(f"{PREFIX}.t = {self.t:g} leaves node {empty[0]} without records: {remedy}")
+            raise UserError(f"{PREFIX}.t = {self.t:g} leaves node {empty[0]} without records; {remedy}")
         return parts
 
 
@@ -147,7 +147,7 @@ class Owner(Partition):
 
     def split(self, labels: Labels, nodes: int, rng: np.random.Generator, owner: Owners) -> list[Indices]:
         if owner is None:
-            raise UserError(f"{PREFIX}.kind = 'owner' needs a column of owners in data.owner")
+            raise UserError(f"{PREFIX}.kind = 'owner' needs a column of owners; set data.owner")
         ids, holder = np.unique(owner, return_inverse=True)
         if len(ids) != nodes:
             raise UserError(f"nodes = {nodes} must be {len(ids)}, the number of owners")
@@ -222,7 +222,8 @@ def _gather(holder: Indices, nodes: int) -> list[Indices]:
 
 def person_ids(ids: Array, column: str, table: str) -> Indices:
     """One number for each id, the same in every table; no message names an id."""
-    different, inverse = np.unique(ids, return_inverse=True)
+    comparable = ids.astype(str) if ids.dtype == object else ids  # None has no order
+    different, inverse = np.unique(comparable, return_inverse=True)
     forms = [_normal_form(value) for value in different.tolist()]
     if None in forms:
         raise UserError(f"{table}: column {column!r} names nobody in some rows; fill or remove them")

@@ -106,7 +106,7 @@ class Moments(Standardise):
 
 def only_labels(dataset: Dataset, labels: list[int]) -> Dataset:
     if dataset.classes is None:
-        raise UserError(f"data.labels = {labels!r} needs a set with classes")
+        raise UserError(f"data.labels = {labels!r} needs a set with classes; leave it out")
     for label in labels:
         at_most("data.labels", label, dataset.classes - 1, least=0)
     train, test = np.isin(dataset.y_train, labels), np.isin(dataset.y_test, labels)
@@ -149,7 +149,7 @@ def synthetic_persons(dataset: Dataset, persons: int, *, own: bool) -> Dataset:
 def one_against_rest(dataset: Dataset, positive: int) -> Dataset:
     """Two classes: this label is 1, all others are 0."""
     if dataset.classes is None:
-        raise UserError(f"data.positive = {positive!r} needs a set with classes")
+        raise UserError(f"data.positive = {positive!r} needs a set with classes; leave it out")
     label = at_most("data.positive", positive, dataset.classes - 1, least=0)
     y_train, y_test = ((y == label).astype(np.int64) for y in (dataset.y_train, dataset.y_test))
     name = dataset.labels[label] if dataset.labels else label
@@ -302,7 +302,7 @@ class Source(ABC):
         elif self.pca is not None:
             dataset = self._reduced(dataset, data_dir)
         elif self.pca_from != "train":
-            raise UserError(f"data.pca_from = {self.pca_from!r} needs data.pca, the number of components")
+            raise UserError(f"data.pca_from = {self.pca_from!r} needs data.pca; set the number of components")
         return self.scaled(dataset)
 
     @property

@@ -72,11 +72,11 @@ class Roles:
         keys = [("label", name) for name in names_of(self.label)] + [("features", name) for name in features]
         for key, name in [*keys, ("owner", self.owner), ("person", self.person)]:
             if name is not None and name not in names:
-                raise UserError(f"data.{key} = {name!r} is no column of {table}: it has {listed(names)}")
+                raise UserError(f"data.{key} = {name!r} is no column of {table}; it has {listed(names)}")
         if not features and self.schema is None:
-            raise UserError(f"data.features leaves no column of {table}: it has {listed(names)}")
+            raise UserError(f"data.features leaves no column of {table}; it has {listed(names)}")
         if len(set(features)) < len(features):
-            raise UserError(f"data.features = {features} names a column twice")
+            raise UserError(f"data.features = {features} names a column twice; name each once")
         if self.person in {*features, *names_of(self.label)}:
             raise UserError(f"privacy.unit.column = {short(self.person)} must be no feature and no label.")
         if {*names_of(self.label)} & {*features}:
@@ -492,7 +492,7 @@ def yes_or_no(y: Array, key: str) -> npt.NDArray[np.float32]:
 
 def targets_of(y: Array) -> npt.NDArray[np.float32]:
     if y.dtype.kind not in "iufb":
-        raise UserError("data.task = 'regression' needs numbers as labels: the label column holds words")
+        raise UserError("data.task = 'regression' needs numbers as labels, not words; choose another column")
     return y.astype(np.float32)
 
 
@@ -520,7 +520,7 @@ def class_numbers(y: Array, known: Array, key: str, where: str) -> npt.NDArray[n
     position = np.minimum(np.searchsorted(known, y, sorter=order), len(known) - 1)
     ids: npt.NDArray[np.int64] = order[position].astype(np.int64)
     if (known[ids] != y).any():
-        raise UserError(f"{key} has labels that are not among {where}")
+        raise UserError(f"{key} has labels that are not among {where}; declare them")
     return ids
 
 
@@ -528,5 +528,5 @@ def _class_labels(y: Array) -> Array:
     if y.dtype.kind != "f":
         return y
     if not np.all(y == np.round(y)):
-        raise UserError("data.task = 'classification' needs whole numbers or words as labels, not fractions")
+        raise UserError("data.task = 'classification' needs whole numbers or words as labels; use regression")
     return y.astype(np.int64)

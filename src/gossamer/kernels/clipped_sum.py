@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -28,7 +28,7 @@ from gossamer.kernels.dense import layers_of
 from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.memory import DEFAULT_MAX_BYTES, PRODUCTS_BYTES, TILE_BYTES, Slices, keep_freed_memory, slices
 from gossamer.kernels.noise import Stream
-from gossamer.kernels.oracle import Vmap, refusal, why
+from gossamer.kernels.oracle import Raising, Vmap, refusal, why
 from gossamer.kernels.persons import Class, Part, Persons, Units
 from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.rounding import NotFiniteError, even, most, norms_of, room
@@ -244,20 +244,22 @@ class ClippedSum:
         key = nodes, fitting, _ = min(plan.nodes, nodes), plan.records, each
         if key not in self._chunks:
             units = next(n for n in range(min(fitting, places), 0, -1) if places % n == 0)
-            # Is the network so large that no two nodes share a call, however many there are?
-            sole = slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node, tile).nodes == 1
+            # How many nodes share a call where many are hosted; the places of one alone do not depend on who is hosted.
+            many = min(8, slices(MANY, places, held, self.max_bytes, cores, method.bytes_per_node, tile).nodes)
             wide = even(units, each)
-            own = [wide, 1]
-            # Places are dear, calls are not.
-            if sole and self._varies and EIGHT <= fitting <= FEW and places > EIGHT:
-                own.insert(0, EIGHT)
-            elif sole or each > 1 or x.ndim == 3 + x.is_floating_point():  # persons and sequences have many rows
-                own.insert(0, units)
-            alone = next(n for n in own if n == 1 or steady(method, points, x, y, 1, n, each))
-            shared = {alone, even(units, nodes * each) if alone == wide else alone}
-            fits = (n for n in sorted(shared) if steady(method, points, x, y, nodes, n, each, alone))
-            together = next(fits, 0) if nodes > 1 < alone else 0
-            self._chunks[key] = (nodes, together, alone) if together else (1, alone, alone)
+            # Places are dear, calls are not; what `even` adds is dear for persons, sequences and lots of few.
+            eight = many == 1 == each and self._varies and EIGHT <= fitting <= FEW and places > EIGHT
+            own = [n for n in (EIGHT if eight else units, wide) if steady(method, points, x, y, 1, n, each)] or [1]
+
+            @cache
+            def together(nodes: int, alone: int) -> int:
+                shared = {alone, even(units, nodes * each) if alone == wide else alone}
+                fits = (n for n in sorted(shared) if steady(method, points, x, y, nodes, n, each, alone))
+                return next(fits, 0) if nodes > 1 < alone else 0
+
+            alone = own[0] if many == 1 else next((n for n in own if together(many, n)), own[-1])
+            shared = together(nodes, alone)
+            self._chunks[key] = (nodes, shared, alone) if shared else (1, alone, alone)
             if alone == 1 < units:
                 logger.warning("gradients are computed one record at a time, so that no record's depends on others")
         nodes, records, alone = self._chunks[key]
@@ -314,7 +316,7 @@ class ClippedSum:
         nodes, size = len(longer), plan.nodes
         shared = range(0, nodes - nodes % size if plan.alone else nodes, size)
         alone = [i for i in range(nodes) if plan.alone and size > 1 and (longer[i] or i >= shared.stop)]
-        everyone = size == 1 or not plan.alone
+        everyone = size == 1 or not plan.alone or not any(longer)
         jobs = [Job(slice(i, min(i + size, nodes)), plan.records, everyone) for i in shared]
         for some in (jobs, [Job(slice(i, i + 1), plan.alone, True) for i in alone]):
             if not plan.parallel or isinstance(method, Vmap):
@@ -395,13 +397,17 @@ def _is_exact(gradient: Tensor, in_double: Tensor) -> bool:
 
 def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bool = False) -> Tensor:
     """One record's by a copy of the module as its author wrote it; not a number where that fails, as on huge values."""
-    module, x = copy.deepcopy(method.original), x.clone()
+    module, x, point = (
+        copy.deepcopy(method.original),
+        x.clone(),
+        point.to(torch.float64 if double else point.dtype, copy=True),
+    )
     if double:
-        module, point = module.double(), point.double()
+        module = module.double()
         x, y = (part.double() if part.is_floating_point() else part for part in (x, y))
     views = ParameterStack(method.original).views(point)
-    own = {name: view[0].clone().requires_grad_() for name, view in views.items()}
-    with torch.enable_grad():
+    own = {name: view[0].detach().requires_grad_() for name, view in views.items()}
+    with torch.enable_grad(), Raising():
         try:
             value = method.loss(functional_call(module, own, (x,)), y)
         except Exception:  # it takes numbers for places that are in no table, or is for float32 alone

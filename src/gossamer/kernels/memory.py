@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gossamer.kernels import threads
 from gossamer.kernels.apart import copied
 from gossamer.kernels.layers import ConvolutionRule, rule_for
-from gossamer.kernels.rounding import room
+from gossamer.kernels.rounding import even, room
 from gossamer.kernels.stack import ParameterStack
 
 DEFAULT_MAX_BYTES = 1 << 30
@@ -21,6 +21,7 @@ TILE_BYTES = 1 << 25  # working set of one slice: larger ones leave the cache, s
 PRODUCTS_BYTES = 1 << 27  # of one that is matrix products, to which the cache matters less than the number of calls
 PARALLEL_BYTES = 1 << 22  # below this the threads would only wait for each other
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+CALL = 3  # records that could be computed in the time that a call takes by itself
 LARGEST_KEPT = 1 << 25  # glibc's own limit for blocks on its heap
 
 
@@ -46,6 +47,7 @@ class Slices(NamedTuple):
     alone: int = 0
 
 
+@functools.lru_cache
 def slices(
     nodes: int,
     lot: int,
@@ -63,12 +65,16 @@ def slices(
     fits = max(1, min(max_bytes // cores, tile) // size)
     if fits < lot:  # one node at a time, its lot whole if memory allows
         return Slices(1, min(lot, max(1, max_bytes // cores // size)), cores > 1 and nodes > 1)
+    parallel = cores > 1 and nodes > 1 and nodes * (lot * size + bytes_per_node) >= PARALLEL_BYTES
+    at_once = cores if parallel else 1
+
+    def work(rows: int) -> int:
+        """Places that a core computes, with those that calls are padded to, and what a call itself costs."""
+        calls, left = -(-(nodes // rows) // at_once), -(-(nodes % rows) // at_once)
+        return calls * (rows * even(lot, rows) + CALL) + left * (even(lot, 1) + CALL)
+
     most = min(nodes, fits // lot)
-    rows = min(range(most, most // 2, -1), key=lambda n: nodes % n)  # few are left over
-    if cores == 1 or nodes == 1 or nodes * (lot * size + bytes_per_node) < PARALLEL_BYTES:
-        return Slices(rows, lot, parallel=False)
-    rounds = -(-nodes // (rows * cores))  # equally many slices for every core
-    return Slices(-(-nodes // (rounds * cores)), lot, parallel=True)
+    return Slices(min(range(most, max(0, most - 32), -1), key=work), lot, parallel)
 
 
 class Footprint(NamedTuple):

@@ -40,7 +40,7 @@ RARE_LOW, RARE_HIGH = 1 << 18, (1 << 32) - (1 << 8)
 PER_BLOCK = 8  # samples that one block of the high and of the angle plane give: four pairs
 PARALLEL_SAMPLES = 1 << 17  # from here on every core draws a part
 CHUNK = 1 << 16  # samples between two calls into AES: many against a call, few against the L2 cache
-PART = 1 << 9  # samples that are drawn and rounded in one go, in the first cache
+PART = 1 << 10  # samples that are drawn and rounded in one go, in the first cache
 RATIO = 128.0  # σ/Δ of a release: rounding adds 5e-6 of the variance
 MOST_RATIO = 2.0**24
 # |z − float32(z)| of a pair that is not rare. By rounding errors of u = 2⁻²⁴: the 32 bits of U leave 2⁻³³/(U r) ≤
@@ -51,6 +51,7 @@ MOST_DEPTH = 40  # words of U and θ: 2⁻¹²⁰⁰ is left to chance
 
 f32, f64, i32, u32, u64 = np.float32, np.float64, np.int32, np.uint32, np.uint64
 Indices = int | Sequence[int] | NDArray[np.int64]
+Sums = NDArray[np.float32] | NDArray[np.float64]
 Scales = float | Sequence[float] | NDArray[np.float64]
 _ALL = (1 << 32) - 1
 _FAST = {"contract", "nsz", "arcp"}
@@ -117,7 +118,7 @@ class Stream:
         purpose: int,
         nodes: Indices,
         steps: Indices,
-        sums: NDArray[np.float32] | NDArray[np.float64] | Tensor,
+        sums: Sums | Tensor,
         units: Scales | Tensor,
         ratio: float = RATIO,
         *,
@@ -137,12 +138,12 @@ class Stream:
 
             def fill(rows: slice, columns: slice) -> None:
                 part, own = array[rows, columns], unit[rows]
-                factors = np.ones_like(own) if count else own
+                figures = _figures(own, np.ones_like(own) if count else own, ratio, array.dtype)
                 drawn = None if ready is None else np.asarray(ready)[rows, columns]
                 keystream, unsure = self._keystream(_kept.counters), _kept.unsure
                 flagged = [np.zeros((2, 0), np.int64)]
                 for some, at in _tiles(*part.shape):
-                    to = part[some, at], own[some], factors[some], ratio, some.start, at.start, unsure
+                    to = part[some, at], own[some], figures[some], ratio, some.start, at.start, unsure
                     if drawn is None:
                         words = keystream.pairs(high[rows][some], columns.start + at.start, at.stop - at.start)
                         left = _release(words, *to)
@@ -152,7 +153,8 @@ class Stream:
                 row, column = np.concatenate(flagged, axis=1)
                 if len(row):
                     sums, places = part[row, column].astype(f64), column + columns.start
-                    part[row, column] = self._whole(sums, own[row], ratio, high[rows][row], places) * factors[row]
+                    whole = self._whole(sums, own[row], ratio, high[rows][row], places)
+                    part[row, column] = whole.astype(array.dtype) * figures[row, 2]
 
             _over_cores(fill, *array.shape)
 
@@ -291,11 +293,11 @@ class Stream:
         node = np.broadcast_to(np.asarray(nodes, dtype=np.int64), (rows,))
         step = np.broadcast_to(np.asarray(steps, dtype=np.int64), (rows,))
         for name, value, bound in (
-            ("purpose", np.int64(purpose), PURPOSES),
             ("node", node, NODES),
             ("step", step, STEPS),
+            ("purpose", np.int64(purpose), PURPOSES),
         ):
-            if np.any(value < 0) or np.any(value >= bound):
+            if ((value < 0) | (value >= bound)).any():
                 raise ValueError(f"the noise stream's {name} must be in 0 … {bound - 1}, not {value}")
         return (u64(purpose << 56) | (node.astype(u64) << u64(32)) | step.astype(u64)).astype(u64)
 
@@ -479,9 +481,13 @@ def _fill_pairs(high: NDArray[np.uint32], angle: NDArray[np.uint32], out: NDArra
     for j in range(high.shape[0]):
         u, v = f32(high[j]) * unit + half, f32(~high[j]) * unit + half
         out[2 * j], out[2 * j + 1] = _pair(u, v, angle[j])
-    for j in range(high.shape[0]):
-        if high[j] < u32(RARE_LOW) or high[j] >= u32(RARE_HIGH):
-            out[2 * j] = out[2 * j + 1] = f32(np.nan)
+    for start in range(0, high.shape[0], 64):
+        group, rare = high[start : min(start + 64, high.shape[0])], False
+        for j in range(group.shape[0]):
+            rare |= group[j] < u32(RARE_LOW) or group[j] >= u32(RARE_HIGH)
+        for j in range(group.shape[0] if rare else 0):
+            if group[j] < u32(RARE_LOW) or group[j] >= u32(RARE_HIGH):
+                out[2 * (start + j)] = out[2 * (start + j) + 1] = f32(np.nan)
 
 
 @nb.njit(nogil=True, cache=True, boundscheck=False)
@@ -497,9 +503,9 @@ def _add_scaled(samples: NDArray[np.float32], out: NDArray[np.float32], scales: 
 @nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 def _write_whole(
     samples: NDArray[np.float32],
-    sums: NDArray[np.float32] | NDArray[np.float64],
+    sums: Sums,
     units: NDArray[np.float64],
-    factors: NDArray[np.float64],
+    figures: Sums,
     ratio: float,
     first_row: int,
     first: int,
@@ -510,12 +516,12 @@ def _write_whole(
     Elsewhere the sum stays, and its row and column, counted from those of the first, go into `unsure`; returns how
     many there are.
     """
-    count, gaps = 0, np.empty(PART)
+    count, gaps = 0, np.empty(PART, sums.dtype)
     for row in range(sums.shape[0]):
         for start in range(0, sums.shape[1], PART):
             stop = min(start + PART, sums.shape[1])
             count = _round_part(
-                samples[row, start:stop], sums[row, start:stop], units[row], factors[row], ratio, gaps,
+                samples[row, start:stop], sums[row, start:stop], units[row], figures[row], ratio, gaps,
                 first_row + row, first + start, unsure, count,
             )  # fmt: skip
     return count
@@ -524,56 +530,76 @@ def _write_whole(
 @nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 def _release(
     words: NDArray[np.uint32],
-    sums: NDArray[np.float32] | NDArray[np.float64],
+    sums: Sums,
     units: NDArray[np.float64],
-    factors: NDArray[np.float64],
+    figures: Sums,
     ratio: float,
     first_row: int,
     first: int,
     unsure: NDArray[np.int64],
 ) -> int:
     """`_write_whole` of the samples of these words, which never leave the first cache."""
-    count, gaps, samples = 0, np.empty(PART), np.empty(PART, np.float32)
+    count, gaps, samples = 0, np.empty(PART, sums.dtype), np.empty(PART, np.float32)
     for row in range(sums.shape[0]):
         for start in range(0, sums.shape[1], PART):
             stop = min(start + PART, sums.shape[1])
             at, end = start // 2, (stop + 1) // 2
             _fill_pairs(words[row, 0, at:end], words[row, 1, at:end], samples)
             count = _round_part(
-                samples[: stop - start], sums[row, start:stop], units[row], factors[row], ratio, gaps,
+                samples[: stop - start], sums[row, start:stop], units[row], figures[row], ratio, gaps,
                 first_row + row, first + start, unsure, count,
             )  # fmt: skip
     return count
 
 
-@nb.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+def _figures(units: NDArray[np.float64], factors: NDArray[np.float64], ratio: float, type: Any) -> Sums:
+    """For every row 1/Δ, ratio, factor, and what `_round_part` allows for: a part of the value, and the largest gap.
+
+    1/Δ, ratio, g/Δ, ratio·z and their sum lose a part u each: 3 u of the value and 20 u of the ratio, |z| < 4.5.
+    """
+    single = type == f32
+    u, most = 2.0**-24 if single else 2.0**-53, 0.5 - ratio * SINGLE_ERROR - 2.0**-20
+    row = np.ones((len(units), 5)) * [0, ratio, 0, 8 * u, most - 32 * u * ratio]
+    row[:, 0], row[:, 2] = 1 / units, factors
+    row[single & ((units < 2.0**-100) | (units > 2.0**100)), 4] = -1  # too near to what a float32 can be: all later
+    figures: Sums = row.astype(type)
+    return figures
+
+
+@nb.njit(nogil=True, cache=True, boundscheck=False, fastmath={"contract"}, error_model="numpy")
 def _round_part(
     samples: NDArray[np.float32],
-    sums: NDArray[np.float32] | NDArray[np.float64],
+    sums: Sums,
     unit: float,
-    factor: float,
+    figures: Sums,
     ratio: float,
-    gaps: NDArray[np.float64],
+    gaps: Sums,
     row: int,
     first: int,
     unsure: NDArray[np.int64],
     count: int,
 ) -> int:
-    most, inverse = 0.5 - ratio * SINGLE_ERROR - 2.0**-20, 1.0 / unit
+    """In the precision of the sums, then in double precision. Every way gives the same function of the integer."""
+    inverse, times, factor, part, most = figures[0], figures[1], figures[2], figures[3], figures[4]
     for k in range(sums.shape[0]):
-        value = sums[k] * inverse + ratio * f64(samples[k])
+        value = sums[k] * inverse + times * samples[k]
         whole = np.rint(value)
-        gaps[k] = abs(value - whole) + abs(value) * 2.0**-50
+        gaps[k] = abs(value - whole) + abs(value) * part
         sums[k] = whole * factor if gaps[k] < most else sums[k]
-    for start in range(0, sums.shape[0], 64):
-        group, missing = gaps[start : min(start + 64, sums.shape[0])], False
+    for start in range(0, sums.shape[0], 16):
+        group, missing = gaps[start : min(start + 16, sums.shape[0])], False
         for k in range(group.shape[0]):
             missing |= not group[k] < most
-        if missing:
-            for k in range(group.shape[0]):
-                if not group[k] < most:
-                    unsure[0, count], unsure[1, count] = row, first + start + k
-                    count += 1
+        for k in range(group.shape[0] if missing else 0):
+            if group[k] < most:
+                continue
+            precise = f64(sums[start + k]) / unit + ratio * f64(samples[start + k])
+            rounded = np.rint(precise)
+            if abs(precise - rounded) + abs(precise) * 2.0**-50 < 0.5 - ratio * SINGLE_ERROR - 2.0**-20:
+                sums[start + k] = sums.dtype.type(rounded) * factor
+            else:
+                unsure[0, count], unsure[1, count] = row, first + start + k
+                count += 1
     return count
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import functional_call, functionalize, grad, vmap
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gossamer.errors import UserError
 from gossamer.kernels.apart import copied, first_line
@@ -198,6 +199,23 @@ def _truncated(op: Any) -> Callable[..., Tensor]:
     return quotient
 
 
+class Raising(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Where a module runs as it is, on a hold-out: what would end the process is an exception instead."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        instead = _INSTEAD.get(op) if op in _QUOTIENTS else None
+        name = op._schema.name.removeprefix("aten::")
+        at = 0 if name in ("linalg_eig", "linalg_eigvals", "_linalg_eigvals") else _SAMPLED.get(name)
+        if at is not None and not args[at].isfinite().all():
+            raise FloatingPointError(f"{name} of a number that is not finite")
+        if name in _POLYNOMIALS and not _low_degree(torch.as_tensor(args[1])).all():
+            raise OverflowError(f"{name} of a degree above {_MOST_DEGREE}")
+        return (instead or op)(*args, **(kwargs or {}))
+
+
 def _overload(name: str) -> Any:
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
@@ -221,6 +239,7 @@ _SAMPLED = {
 }
 _POLYNOMIALS = [name for name in dir(torch.ops.aten) if "_polynomial_" in name and name.startswith("special_")]
 _MOST_DEGREE = 1 << 12
+_QUOTIENTS = [_overload("div.Tensor_mode"), _overload("div.Scalar_mode")]
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     # Records side by side may lie in memory as no view allows.
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
@@ -231,7 +250,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     **{op: _usable(op, at) for name, at in _SAMPLED.items() for op in (_overload(name),)},
     torch.ops.aten.linalg_eigvals.default: _usable(torch.ops.aten.linalg_eigvals.default, 0),
     **{op: _usable(op, 1, _low_degree) for name in _POLYNOMIALS for op in (_overload(name),)},
-    **{op: _truncated(op) for op in (_overload("div.Tensor_mode"), _overload("div.Scalar_mode"))},
+    **{op: _truncated(op) for op in _QUOTIENTS},
 }
 # A place outside of a record is one in the next for the first two; the others give memory to which nothing was written.
 _REFUSED = ["index_fill", "linalg_ldl_solve", "resize", "resize_as", "empty", "empty_quantized"]

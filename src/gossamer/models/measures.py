@@ -125,7 +125,7 @@ measures: Registry[Measure] = Registry("evaluation.measures")
 def measures_of(names: Sequence[str] | None, task: Task) -> list[Measure]:
     """Those named, or the task's default; a mistake is one sentence."""
     if names is not None and len(set(names)) < len(names):
-        raise UserError(f"evaluation.measures = {list(names)} names a measure twice.")
+        raise UserError(f"evaluation.measures = {list(names)} names a measure twice; name each once.")
     chosen = []
     for name in names if names is not None else task.default_measures:
         if name not in measures:

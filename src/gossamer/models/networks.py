@@ -238,9 +238,7 @@ class TextEncoder:
     With `[lora] train = ["head"]` all of the encoder is frozen but for its adapters.
     """
 
-    trunk: Annotated[
-        Count | None, "records are states after so many layers, by the step minilm with this trunk: computed once"
-    ] = None
+    trunk: Annotated[Count | None, "records are states after so many layers, of the step minilm with this trunk"] = None
 
     weights: ClassVar[str] = "minilm-l6"
 
@@ -248,11 +246,8 @@ class TextEncoder:
         from gossamer.data.features.minilm import FEATURES, encoder
 
         if len(input_shape) != (1 if self.trunk is None else 2):
-            needed = (
-                "tokens; see gossamer.tokens" if self.trunk is None
-                else f'{{ kind = "minilm", trunk = {self.trunk} }} in data.transform'
-            )  # fmt: skip
-            raise UserError(f"model.kind = 'minilm' needs {needed}; the records have shape {tuple(input_shape)}")
+            needed = "tokens (gossamer.tokens)" if self.trunk is None else f"the step minilm with trunk = {self.trunk}"
+            raise UserError(f"model.kind = 'minilm' has records of shape {tuple(input_shape)}; it needs {needed}.")
         head = nn.Linear(FEATURES, outputs)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)

@@ -156,7 +156,7 @@ def _onnx(whole: nn.Module, rows: Tensor) -> tuple[bytes, _Run]:
         import onnxscript  # noqa: F401
     except ImportError as error:
         how = "pip install 'gossamer[export]', or use safetensors"
-        raise UserError(f"--format onnx needs {error.name}: {how}.") from None
+        raise UserError(f"--format onnx needs {error.name}; {how}.") from None
     try:
         shapes = ({0: torch.export.Dim("rows")},)
         names: dict[str, Any] = {"input_names": ["records"], "output_names": ["outputs"], "verbose": False}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from gossamer.accounting.chain import MOST_NODES, LedgerError, no_name_twice, packed, spread
+from gossamer.accounting.chain import MOST_NODES, LedgerError, no_name_twice, open_to_read, packed, spread
 from gossamer.accounting.chain import content as file_content
 from gossamer.errors import UserError
 
@@ -231,7 +231,17 @@ def ledgers_here(manifest: Mapping[str, Any]) -> list[range]:
 
 
 def digest_of(path: Path) -> str:
-    return hashlib.sha256(read_bytes(path)).hexdigest()
+    """sha256 of a file, which may be larger than the memory."""
+    content = hashlib.sha256()
+    try:
+        with open_to_read(path) as file:
+            while part := file.read(1 << 20):
+                content.update(part)
+    except LedgerError as error:
+        raise UserError(f"{error}.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    return content.hexdigest()
 
 
 def digest_of_object(value: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> str:

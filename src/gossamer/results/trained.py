@@ -21,7 +21,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -160,7 +160,7 @@ def parse_description(text: bytes, path: Path) -> Description:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"] if str(step).isprintable())[:80]
-        raise UserError(f"{path} is damaged: it describes no model (at {where or 'its start'}).") from None
+        raise UserError(f"{path} is damaged: it describes no model (at {where or 'its start'}); put it back.") from None
     fit = (
         d.format == FORMAT,
         not d.labels or len(d.labels) == (d.classes or d.several),
@@ -330,8 +330,15 @@ def nodes_in(path: Path, nodes: int) -> range:
 
 def model_digests(models: Tensor) -> list[str]:
     """Return sha256 of each row of an (n, d) tensor: float32, little-endian, all parameters in their order."""
-    rows = models.detach().cpu().float().contiguous().numpy().astype("<f4")
-    return [hashlib.sha256(row.tobytes()).hexdigest() for row in rows]
+    return [_digest_of_row([row]) for row in models.detach().cpu()]
+
+
+def _digest_of_row(parts: Sequence[Tensor]) -> str:
+    """Of parts one behind the other, which are not copied."""
+    content = hashlib.sha256()
+    for part in parts:
+        content.update(part.float().contiguous().numpy().astype("<f4", copy=False).data)
+    return content.hexdigest()
 
 
 def digests_of_models(run: Path, nodes: int) -> dict[int, str]:
@@ -347,19 +354,20 @@ def _digests_in(path: Path, nodes: int) -> Iterator[tuple[int, str]]:
     part, content = nodes_in(path, nodes), read_bytes(path)
     try:
         tensors = load(content)
+        del content
         order = [one["name"] for one in read_object(path.with_name(DESCRIPTION), "parameters")["parameters"]]
         rows = [tensors.pop(name) for name in order]
-        flat = torch.cat([tensor.reshape(tensor.shape[0], -1) for tensor in rows], dim=1)
+        (count,) = {len(tensor) for tensor in rows}
     except UserError:
         raise
     except Exception as error:  # safetensors and torch have their own for what is no such file
-        raise UserError(f"{path} is damaged: it holds no run's models ({type(error).__name__}).") from None
+        raise UserError(f"{path} is damaged: it holds no run's models ({type(error).__name__}); put it back.") from None
     if tensors:
-        raise UserError(f"{path} is damaged: {DESCRIPTION} does not know {sorted(tensors)[0]!r:.60}.")
-    if len(flat) not in (1, len(part)):
-        raise UserError(f"{path} has the models of {len(flat)} nodes, and its name says {len(part)}.")
-    digests = model_digests(flat)
-    return zip(part, digests * len(part) if len(flat) == 1 else digests, strict=True)
+        raise UserError(f"{path} is damaged: {DESCRIPTION} does not know {sorted(tensors)[0]!r:.60}; put it back.")
+    if count not in (1, len(part)):
+        raise UserError(f"{path} has the models of {count} nodes, and its name says {len(part)}; put it back.")
+    digests = [_digest_of_row([tensor[k] for tensor in rows]) for k in range(count)]
+    return zip(part, digests * len(part) if count == 1 else digests, strict=True)
 
 
 # --- use ----------------------------------------------------------------------------------------------------

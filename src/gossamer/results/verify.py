@@ -199,6 +199,6 @@ def _check_anchor(run: Path, anchor: str) -> None:
         raise UserError(f"--anchor {anchor[:40]!r} is no line of `certificate anchor`; copy all of it.")
     *own, ended = anchor_of(run).split(":")
     if parts[:4] != own:
-        raise UserError(f"{run} is not the run of this anchor: its name or its key is another.")
+        raise UserError(f"{run} is not the run of this anchor: its name or its key is another; name the right one.")
     if parts[4] not in ("", ended):
-        raise UserError(f"{run / 'certificate.json'} is not the certificate of this anchor.")
+        raise UserError(f"{run / 'certificate.json'} is not the certificate of this anchor; put it back.")

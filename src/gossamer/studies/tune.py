@@ -104,13 +104,13 @@ def tune(
     config = resolve(tables, fixed)
     if config.data.held_out or not config.data.test_is_public:
         remedy = "name a public hold-out with data.test, and leave out data.held_out"
-        raise UserError(f"the choice would look at private records without paying for it: {remedy}.")
+        raise UserError(f"the choice would look at private records without paying for it; {remedy}.")
     if "algorithm.kind" in varied or method_of(config).keeps_local_models:
         why = "the choice is among settings of one method that keeps no local models"
         raise UserError(f"algorithm.kind = {config.algorithm.kind!r}: {why}; leave it as one gossip method.")
     count = len(lay_out([recipe], sets=fixed, overs=varied))
     if count < 2:
-        raise UserError("there is nothing to choose from: list several values, as --over algorithm.lr=1,3.")
+        raise UserError("there is nothing to choose from; list several values, as --over algorithm.lr=1,3.")
     rows = lay_out([recipe], sets={**fixed, "privacy.runs": count}, overs=varied)
     out, data_dir = as_path("out", out), as_path("data_dir", data_dir)
     out = out or default_folder([name], rows)

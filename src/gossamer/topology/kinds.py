@@ -89,7 +89,7 @@ class TopologyKind(ABC):
         for t in range(rounds.period or 1):
             graph = rounds.graph(t)
             if self.mixing and graph.given is not None:
-                raise UserError(f"topology.mixing = '{self.mixing}' does not apply to a matrix")
+                raise UserError(f"topology.mixing = '{self.mixing}' does not apply to a matrix; leave it out")
             matrix = weights_of(graph, wanted, kind=self.kind, mixing=self.mixing)
             if wanted == "doubly":
                 self._check_lost_links(graph, matrix)
@@ -283,7 +283,7 @@ def read_matrix(matrix: Sequence[Sequence[float]] | str) -> NDArray[np.float64]:
         raise UserError(f"topology.matrix = '{matrix}' cannot be read: {error.strerror or error}") from None
     except ValueError:
         where = f" = '{matrix}'" if isinstance(matrix, str) else ""
-        raise UserError(f"topology.matrix{where} is not a table of numbers with rows of one length") from None
+        raise UserError(f"topology.matrix{where} is no table of numbers with rows of one length; give one") from None
     raise UserError(f"topology.matrix = '{matrix}' must be a nested list or a file that ends in .npy or .csv")
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from torch import nn
 
 from gossamer import algorithms as rules
@@ -325,8 +324,6 @@ def run_in(
     announced: show the plan before it and the privacy statement after it.
     quiet: on stderr; hidden: nothing at all.
     """
-    if torch.is_inference_mode_enabled():
-        raise UserError("torch.inference_mode() is on, and nothing can be trained in it; call run outside of it.")
 
     def assembled() -> Parts:
         plan = Plan.of(config, data_dir=data_dir, module=module, nodes=group.nodes, force=force, cache=cache)

@@ -42,7 +42,7 @@ def verify(path: Path, public_key: str | None = None) -> list[str]:
     if path.is_dir():
         file = path / "certificate.json"
         if not file.exists():
-            raise UserError(f"{path} has no certificate.json: no run has ended there.")
+            raise UserError(f"{path} has no certificate.json; name a run that has ended.")
         lines, certificate = _run(path), read_certificate(file)
     else:
         file, certificate = path, read_object(path)
@@ -134,7 +134,7 @@ def check_network(run: Path) -> str | None:
     due = _numbers(network_figures(o, run if here else None))
     stated = _numbers(certificate["network"])
     if len(due) != len(stated) or any(not math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(due, stated, strict=True)):
-        raise UserError(f"{path} states other figures under 'network' than the ledgers have.")
+        raise UserError(f"{path} states other figures under 'network' than the ledgers have; put it back.")
     return None
 
 

@@ -30,6 +30,9 @@ MOST_SECONDS = 30 * 86400.0
 ITSELF, CONVOLUTIONS, ARC, DRAW = 580e6, 80e6, 600.0, 2000.0
 # Bytes of a parameter: of the point and its gradient, of every vector that the algorithm keeps, of a node's message.
 POINT, VECTOR, MESSAGE = 13.0, 15.0, 10.0
+# Of the first look at a module, of one node: gradients of three records, one in double precision with its module. What
+# is freed then stays with the process, in pieces into which not all that follows fits.
+LOOK = 3 * 4.0 + 2 * 4.0 + 4 * 8.0
 # Times their size in memory: records, those of a table with names, the slice of the lots that is computed, an
 # evaluation.
 RECORDS, TABLE, WORKING, EVALUATION = 3.0, 8.5, 1.5, 1.5
@@ -90,6 +93,7 @@ def estimate(
         heard = min(hosted * arcs / n, n - hosted)  # nodes elsewhere whose messages come here
         name = f"model.kind = {config.model.kind!r} with {parameters} parameters on nodes = {hosted}"
         memory[name] = hosted * (weight * parameters + 8.0 * lot * numbers) + MESSAGE * heard * parameters
+        memory["the first look at the model"] = LOOK * parameters
         working = WORKING * footprint.of_lots(hosted, lot) + CONVOLUTIONS * footprint.convolves
         memory[f"the gradient of lots of {lot:.4g} records"] = working
         rows = EVALUATED if dataset is None else min(EVALUATED, len(dataset.x_test))

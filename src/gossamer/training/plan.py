@@ -92,6 +92,7 @@ class Plan(Epsilons):
 
         `force`: also what would not fit into this machine's memory, or a month.
         """
+        _check_torch()
         cache, asked, config = cache or DataCache(), config, effective(config)
         check(config)
         if module is not None:
@@ -199,6 +200,23 @@ class Plan(Epsilons):
 
     def _repr_html_(self) -> str:
         return plan_html(self)
+
+
+def _check_torch() -> None:
+    """What the caller set for all of torch must leave room for float32 on this processor, and for gradients."""
+    if torch.is_inference_mode_enabled():
+        raise UserError("torch.inference_mode() is on, and nothing can be trained in it; call run outside of it.")
+    own, device = torch.get_default_dtype(), torch.get_default_device()
+    if own != torch.float32:
+        raise UserError(
+            f"torch.get_default_dtype() = {own} is set, and training is in float32; call "
+            "torch.set_default_dtype(torch.float32) before."
+        )
+    if device.type != "cpu":
+        raise UserError(
+            f"torch.get_default_device() = {device} is set; call torch.set_default_device('cpu') before, and name the "
+            "device in runtime.device."
+        )
 
 
 def _topology(config: RunConfig, algorithm: Algorithm) -> Topology:

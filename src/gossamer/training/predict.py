@@ -46,7 +46,7 @@ def predict_file(
     if run.resolve() in out.resolve().parents:
         raise UserError(f"--out {out} is in the run directory, which holds what was signed; name another place.")
     if not out.parent.is_dir():
-        raise UserError(f"--out {out} cannot be written: there is no folder {out.parent}.")
+        raise UserError(f"--out {out} cannot be written: there is no folder {out.parent}; make it.")
     x, y, unused = _rows(models, file)
     truth = None if y is None else _truth(models, y, file)
     outputs = models.outputs(x, node)
@@ -210,7 +210,7 @@ def node_of(text: str | None) -> Node | None:
     if text == "average":
         return "average"
     if not text.isdecimal() or len(text) > 9:
-        raise UserError(f"--node {text} is neither a node's number nor 'average'.")
+        raise UserError(f"--node {text} is no node; give its number, or 'average'.")
     return int(text)
 
 

@@ -88,8 +88,8 @@ def test_baselines_come_with_every_row_but_the_non_private_once() -> None:
         ({"overs": ["rounds=1", "rounds=2"]}, ["rounds", "twice"]),
         ({"overs": ["rounds=1,2"], "sets": ["rounds=3"]}, ["rounds", "--set", "--over"]),
         ({"overs": ["seed=1,2"], "seeds": 2}, ["--over seed", "--seeds"]),
-        ({"seeds": 0}, ["--seeds 0", "at least 1"]),
-        ({"overs": ["privacy.epsilon=1,-1"]}, ["privacy.epsilon = -1", "greater than 0"]),
+        ({"seeds": 0}, ["--seeds 0"]),
+        ({"overs": ["privacy.epsilon=1,-1"]}, ["privacy.epsilon = -1"]),
     ],
 )
 def test_a_mistake_is_one_sentence(given: dict[str, object], words: list[str]) -> None:

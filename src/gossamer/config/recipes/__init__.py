@@ -49,7 +49,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from None
+        raise UserError(f"{path} is not valid TOML: {error}; fix it.") from None
     except (RecursionError, ValueError):
         raise UserError(f"{path} is nested too deeply or has too many digits; name another.") from None
 

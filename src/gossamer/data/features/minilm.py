@@ -78,7 +78,7 @@ class MiniLM(nn.Module):
         self.first, self.last = first, last
         words, places = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position"))
         if length > len(places):
-            raise UserError(f"texts of {length} tokens are too long: the weights have {len(places)} places.")
+            raise UserError(f"texts of {length} tokens are too long; use at most {len(places)}.")
         count = len({name.split(".")[2] for name in weights if name.startswith("encoder.layer.")})
         trunk = first if last is None else last
         if not 0 <= trunk < count:

@@ -288,7 +288,7 @@ class Projection(FittedKind):
         del products  # wide records: half a gigabyte
         values, vectors = _leading(covariance.div_(count).addr_(mean, mean, alpha=-1), self.dimensions)
         if values[0] <= 0:
-            raise UserError(f"data.transform: public = {self.public!r} has records that are all alike.")
+            raise UserError(f"data.transform: public = {self.public!r} has records that are all alike; name another.")
         # Directions the public records hardly have would be blown up: noise of the private ones.
         values = values.clamp_min(1e-6 * float(values[0]))
         centre, matrix = mean.float(), (vectors * values ** (-self.whitening / 2)).float()
