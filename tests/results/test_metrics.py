@@ -99,7 +99,7 @@ class Sampled(nn.Module):
         self.head = nn.Linear(4, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        grid = (x / 3e-38 - x / 3e-38).view(-1, 2, 1, 2).expand(-1, 2, 2, 2)
+        grid = (x * 1e20 - x * 1e20).view(-1, 2, 1, 2).expand(-1, 2, 2, 2)
         image = x.view(-1, 1, 2, 2)
         return self.head(nn.functional.grid_sample(image, grid, padding_mode="border", align_corners=False).flatten(1))
 

@@ -28,7 +28,7 @@ from gossamer.kernels.dense import layers_of
 from gossamer.kernels.layers import weighted_rows
 from gossamer.kernels.memory import DEFAULT_MAX_BYTES, PRODUCTS_BYTES, TILE_BYTES, Slices, keep_freed_memory, slices
 from gossamer.kernels.noise import Stream
-from gossamer.kernels.oracle import Raising, Vmap, refusal, why
+from gossamer.kernels.oracle import Vmap, raising, refusal, why
 from gossamer.kernels.persons import Class, Part, Persons, Units
 from gossamer.kernels.random_layers import Numbers
 from gossamer.kernels.rounding import NotFiniteError, even, most, norms_of, room
@@ -407,7 +407,7 @@ def _gradient(method: Method, point: Tensor, x: Tensor, y: Tensor, *, double: bo
         x, y = (part.double() if part.is_floating_point() else part for part in (x, y))
     views = ParameterStack(method.original).views(point)
     own = {name: view[0].detach().requires_grad_() for name, view in views.items()}
-    with torch.enable_grad(), Raising():
+    with torch.enable_grad(), raising(method.original):
         try:
             value = method.loss(functional_call(module, own, (x,)), y)
         except Exception:  # it takes numbers for places that are in no table, or is for float32 alone

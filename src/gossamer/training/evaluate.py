@@ -24,7 +24,7 @@ from torch.func import functional_call, vmap
 from gossamer.config.schema import RunConfig
 from gossamer.errors import UserError
 from gossamer.kernels.direct import speed_up_pools
-from gossamer.kernels.oracle import Raising, one_output, shape_of
+from gossamer.kernels.oracle import one_output, raising, shape_of
 from gossamer.kernels.rounding import outputs_or_nan
 from gossamer.kernels.stack import ParameterStack
 from gossamer.mechanism.summaries import private_judgement
@@ -111,7 +111,10 @@ class Evaluator:
     def _outputs(self, point: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         parameters = {name: view[0] for name, view in self.stack.views(point[None]).items()}
         parts, loss, of = [], 0.0, lambda rows: functional_call(self.module, parameters, (rows,))
-        with torch.random.fork_rng(devices=[]), Raising():  # a network may draw also here: then the same for all
+        with (
+            torch.random.fork_rng(devices=[]),
+            raising(self.module),
+        ):  # a network may draw also here: then the same for all
             seed = torch.default_generator.manual_seed if point.device.type == "cpu" else torch.manual_seed
             seed(0)  # torch.manual_seed keeps a stack for a CUDA that may never be used, at each call
             for start in range(0, len(x), BATCH):
