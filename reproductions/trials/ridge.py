@@ -120,8 +120,8 @@ def main() -> None:
     directions = Directions(public)
     z = directions.of(x, 1000, 0.4)
     rows(["gradient steps, 1,000 directions, whitening 0.4"], z, partial(gradient_steps, z[own], y[own]))
-    for whitening in (0.0, 0.4):
-        for size in (100, 250, 500):
+    for whitening, sizes in ((0.0, (100, 250, 500)), (0.4, (100, 250, 500, 1000))):
+        for size in sizes:
             z, p = (directions.of(each, size, whitening) for each in (x, public))
             for theta in (45.0, 75.0, 90.0):
                 kind = f"ridge, {size} directions, whitening {whitening:g}, θ = {theta:g}°"
