@@ -117,8 +117,8 @@ def run_through(seeds: range, folder: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_nor_do_two_hundred(tmp_path: Path) -> None:
-    assert min(run_through(range(400, 600), tmp_path).values()) > 30
+def test_nor_do_a_hundred(tmp_path: Path) -> None:
+    assert min(run_through(range(400, 500), tmp_path).values()) > 15
 
 
 @pytest.mark.slow
