@@ -188,6 +188,16 @@ def test_a_float_sum_leaves_as_whole_steps_and_nothing_below() -> None:
     assert np.array_equal(counted.astype(np.float32) * units[:, None].astype(np.float32), released)
 
 
+@pytest.mark.parametrize("unit", [2.0**-110, 0.3])  # decided in doubles, and in float32
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_zero_leaves_without_the_sign_of_what_was_rounded(kind: type, unit: float) -> None:
+    released = np.zeros((2, 20_000), kind)
+    STREAM.whole_rows(0, range(2), 0, released, unit)
+    zeros = released[released == 0]
+    assert len(zeros) > 0
+    assert not np.signbit(zeros).any()
+
+
 @pytest.mark.parametrize("unit", [2.0**-110, 1e-12, 0.3, 1e12, 2.0**101])
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e4, 1e7])
 def test_one_sum_leaves_as_one_integer_in_every_precision(unit: float, size: float) -> None:

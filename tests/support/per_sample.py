@@ -128,6 +128,18 @@ class TiedTable(nn.Module):
         return self.out(torch.tanh(self.layer(h))).flatten(1)
 
 
+class PaddedApart(nn.Module):
+    """Two tables of the same weights, of which each leaves out a row of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Embedding(7, 4, padding_idx=5), nn.Embedding(7, 4, padding_idx=6)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.first(x) * self.second(x).tanh()).flatten(1)
+
+
 class Residual(nn.Module):
     """Two branches into one sum, an in-place ReLU on the way."""
 
@@ -201,6 +213,7 @@ CASES: dict[str, tuple[tuple[int, ...], int | None, Callable[[], nn.Module]]] = 
     "called twice": ((5,), 7, lambda: net(CalledTwice())),
     "tied table": ((5,), 7, lambda: net(TiedTable(None))),
     "tied table padded": ((5,), 7, lambda: net(TiedTable(0))),
+    "tied tables padded apart": ((5,), 7, lambda: net(PaddedApart())),
 }
 
 

@@ -98,9 +98,10 @@ def joined(uses: Sequence[Use], rows: int) -> Use:
     The gradient of a parameter is the sum over all its uses, as it is over positions: what bounds the one bounds the
     other. A table that is a linear layer's weight as well is read by one-hot rows e: Σ_t e_t g_tᵀ is of the same form.
     """
-    rule = next((use[0] for use in uses if isinstance(use[0], LinearRule)), uses[0][0])
-    parts = [use[0].positions(*use[1:]) for use in uses]
-    if isinstance(rule, LinearRule):
+    paddings = {getattr(use[0], "padding", None) for use in uses}  # each table of several has its own
+    linear = len(paddings) > 1 or any(isinstance(use[0], LinearRule) for use in uses)
+    rule, parts = LinearRule() if linear else uses[0][0], [use[0].positions(*use[1:]) for use in uses]
+    if linear:
         pairs = zip(uses, parts, strict=True)
         parts = [use[0].one_hot(*part[:2], rows) if isinstance(use[0], EmbeddingRule) else part for use, part in pairs]
     a, g, caches = ([part[k] for part in parts] for k in range(3))

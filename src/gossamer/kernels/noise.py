@@ -154,7 +154,7 @@ class Stream:
                 if len(row):
                     sums, places = part[row, column].astype(f64), column + columns.start
                     whole = self._whole(sums, own[row], ratio, high[rows][row], places)
-                    part[row, column] = whole.astype(array.dtype) * figures[row, 2]
+                    part[row, column] = whole.astype(array.dtype) * figures[row, 2] + 0
 
             _over_cores(fill, *array.shape)
 
@@ -228,7 +228,7 @@ class Stream:
             for i, k in np.argwhere(~(np.abs(value - whole) + margin < 0.5)):
                 own = float(part[i, k]), float(units[i])
                 whole[i, k] = self._exact(*own, ratios[i].tolist(), high, first + k)
-            part.copy_(part.new_tensor(whole * units.numpy()[:, None]))
+            part.copy_(part.new_tensor(whole * units.numpy()[:, None] + 0))
 
     def _exact(self, g: float, unit: float, ratios: Sequence[float], high: NDArray[np.uint64], place: int) -> float:
         """Return round(g/unit + Σ ratio·z), by as many words of the ranges as it takes."""
@@ -581,11 +581,12 @@ def _round_part(
 ) -> int:
     """In the precision of the sums, then in double precision. Every way gives the same function of the integer."""
     inverse, times, factor, part, most = figures[0], figures[1], figures[2], figures[3], figures[4]
+    zero = sums.dtype.type(0)  # of −0, whose sign is no part of the integer, it makes 0
     for k in range(sums.shape[0]):
         value = sums[k] * inverse + times * samples[k]
         whole = np.rint(value)
         gaps[k] = abs(value - whole) + abs(value) * part
-        sums[k] = whole * factor if gaps[k] < most else sums[k]
+        sums[k] = whole * factor + zero if gaps[k] < most else sums[k]
     for start in range(0, sums.shape[0], 16):
         group, missing = gaps[start : min(start + 16, sums.shape[0])], False
         for k in range(group.shape[0]):
@@ -596,7 +597,7 @@ def _round_part(
             precise = f64(sums[start + k]) / unit + ratio * f64(samples[start + k])
             rounded = np.rint(precise)
             if abs(precise - rounded) + abs(precise) * 2.0**-50 < 0.5 - ratio * SINGLE_ERROR - 2.0**-20:
-                sums[start + k] = sums.dtype.type(rounded) * factor
+                sums[start + k] = sums.dtype.type(rounded) * factor + zero
             else:
                 unsure[0, count], unsure[1, count] = row, first + start + k
                 count += 1

@@ -113,7 +113,7 @@ class ShapedNoise(Mechanism):
         noise = magnitude(self.noise, self.ends[:, None], uniform) * sign
         step = torch.where(scale > 0, scale.double(), 1.0).cpu()[:, None] / RATIO
         drawn = torch.from_numpy(noise) * torch.where(scale > 0, RATIO, 0.0)[:, None]
-        whole = torch.round(sums.double().cpu() / step + drawn)
+        whole = torch.round(sums.double().cpu() / step + drawn) + 0  # no −0, whose sign would show
         sums.copy_(torch.where(scale[:, None] > 0, whole * step, sums.double().cpu()))
 
     def repeated(self, times: int) -> Self:
