@@ -1,8 +1,8 @@
 # make demo: from a clone to a trained private model.   make test: lint, types, layering, the fast suite.   make docs:
 # the documentation, site/index.html.
-# make test-slow: what takes minutes, 563 tests: audits, 2,600 random networks and records, 140 kills, 1,000 changed run
-# directories, full disks, cut lines, ranks, two network namespaces. 415 of them took 40 minutes in two processes, next
-# to other work.   make kills: 200 kills under trouble.
+# make test-slow: what takes minutes, 563 tests: audits, 2,500 random networks and records, 140 kills, 1,000 changed run
+# directories, full disks, cut lines, ranks, two network namespaces; 37 minutes on two cores.   make kills: 200 kills
+# under trouble.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -22,7 +22,9 @@ from tests.support.nursery import Nursery
 
 from gossamer.accounting import ledger
 from gossamer.consortium.demo import _free_ports as free_ports
+from gossamer.errors import UserError
 from gossamer.models.networks import load_module
+from gossamer.results.rundir import RunLock
 from gossamer.runtime.launch import end as stop
 from gossamer.runtime.launch import environment
 
@@ -152,6 +154,19 @@ def resumed(command: Command, folder: Path, row: Crossing) -> list[Path]:
     return [run]
 
 
+def wait_for_ranks(run: Path) -> None:
+    """Until all locks of the run are free: a killed rank may still be ending."""
+    lock, limit = RunLock(run, range(NODES), whole=True), time.monotonic() + 60
+    while True:
+        try:
+            lock.take()
+        except UserError:
+            assert time.monotonic() < limit, "a killed rank has not ended"
+            time.sleep(0.02)
+        else:
+            return lock.close()
+
+
 def killed(folder: Path, row: Crossing) -> Path:
     for rounds in (60, 240, 960):  # the longer ones where a machine ends a run before it can be killed
         (folder / "study.toml").write_text(configuration(row, rounds))
@@ -168,6 +183,7 @@ def killed(folder: Path, row: Crossing) -> Path:
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         assert figures(run), (folder / "said.txt").read_text()
+        wait_for_ranks(run)
         if not (run / "certificate.json").exists():
             return run
     raise AssertionError("every run ended before it could be killed")
