@@ -249,7 +249,8 @@ class ClippedSum:
             wide = even(units, each)
             # Places are dear, calls are not; what `even` adds is dear for persons, sequences and lots of few.
             eight = many == 1 == each and self._varies and EIGHT <= fitting <= FEW and places > EIGHT
-            own = [n for n in (EIGHT if eight else units, wide) if steady(method, points, x, y, 1, n, each)] or [1]
+            sizes = dict.fromkeys((EIGHT if eight else units, wide))
+            own = [n for n in sizes if steady(method, points, x, y, 1, n, each)] or [1]
 
             @cache
             def together(nodes: int, alone: int) -> int:
